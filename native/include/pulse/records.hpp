@@ -35,11 +35,11 @@ enum class EventKind : std::uint8_t {
 enum class MarkerKind : std::uint8_t { first = 1, only = 2, control = 3, ack = 4, nak = 5, data = 6 };
 
 enum MessageFlag : std::uint8_t {
-  kMessageImmediate = 1,   // ends with immediate data
-  kMessageNoStart = 2,     // its first packet is outside the capture or was lost by it
-  kMessageNoEnd = 4,       // not ended when the interval was cut, or its end was never seen
-  kMessageRepeated = 8,    // holds at least one PSN that had been seen before
-  kMessageLengthKnown = 16 // `bytes` is RETH.DMALen rather than the sum of payloads seen
+  kMessageImmediate = 1,    // ends with immediate data
+  kMessageNoStart = 2,      // its first packet is outside the capture or was lost by it
+  kMessageNoEnd = 4,        // not ended when the interval was cut, or its end was never seen
+  kMessageRepeated = 8,     // holds at least one PSN that had been seen before
+  kMessageLengthKnown = 16  // `bytes` is RETH.DMALen rather than the sum of payloads seen
 };
 
 // Totals of one flow = (src, dst, dest_qpn), one direction, over one interval.
@@ -88,10 +88,10 @@ struct MessageRecord {
   std::uint32_t flow;
   std::uint32_t psn;  // of the first packet seen
   std::uint32_t packets;
-  std::uint32_t immediate;  // valid with kMessageImmediate
-  std::uint8_t opcode;      // of the first packet seen
-  std::uint8_t flags;       // MessageFlag
-  std::uint16_t life;       // low 16 bits of the flow's life count
+  std::uint32_t immediate;       // valid with kMessageImmediate
+  std::uint8_t opcode;           // of the first packet seen
+  std::uint8_t flags;            // MessageFlag
+  std::uint16_t life;            // low 16 bits of the flow's life count
   std::uint32_t longest_gap_ns;  // between two packets inside, saturating
 };
 
@@ -176,7 +176,7 @@ struct PacketRecord {
   std::uint8_t ecn;       // two bits
   std::uint8_t ack_req;
   std::uint8_t family;
-  std::uint8_t outcome;   // ParseOutcome; other fields are valid only for roce
+  std::uint8_t outcome;  // ParseOutcome; other fields are valid only for roce
 };
 
 static_assert(sizeof(FlowRecord) == 176 && std::is_trivially_copyable_v<FlowRecord>);

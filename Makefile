@@ -1,0 +1,89 @@
+# Everything runs in .venv; needs python3 >= 3.11, a C++20 compiler and make, nothing activated.
+PYTHON ?= python3
+CXX ?= g++
+FUZZ_CXX ?= clang++
+FUZZ_SECONDS ?= 60
+
+BIN := .venv/bin
+NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt)
+CXX_FILES := $(filter %.cpp %.hpp,$(NATIVE_SOURCES))
+CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+
+.PHONY: setup test test-native test-sanitizers test-python lint lint-python lint-native format demo bench fuzz nightly clean
+
+setup: .venv/native-built
+
+.venv/python-ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than 3.11; name a newer one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --group build
+	$(BIN)/pip install --quiet --group test --group lint
+	touch $@
+
+# CMake's install step compares times in whole seconds and would keep an extension built in the
+# same second, so the installed one goes first.
+.venv/native-built: .venv/python-ready $(NATIVE_SOURCES)
+	rm -f .venv/lib/python3*/site-packages/pulse_native/_core*.so
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable '.[head]'
+	$(BIN)/python -c 'import pulse_native'
+	touch $@
+
+test: test-native test-sanitizers test-python
+
+# The core without Python.
+test-native: .venv/python-ready
+	$(CMAKE) -B build/native -DCMAKE_CXX_COMPILER=$(CXX) -DPULSE_WERROR=ON
+	$(BIN)/cmake --build build/native
+	$(BIN)/ctest --test-dir build/native --output-on-failure
+
+test-sanitizers: .venv/python-ready
+	$(CMAKE) -B build/sanitizers -DCMAKE_CXX_COMPILER=$(CXX) -DPULSE_WERROR=ON -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_FLAGS_DEBUG='-O1 -g1' -DPULSE_SANITIZE=address,undefined
+	$(BIN)/cmake --build build/sanitizers
+	$(BIN)/ctest --test-dir build/sanitizers --output-on-failure
+
+test-python: setup
+	$(BIN)/python -m pytest -m 'not slow'
+
+lint: lint-python lint-native
+
+lint-python: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --python-version 3.11 host_ctl sim
+	$(BIN)/mypy --python-version 3.10 dpu_app native/pulse_native
+	MYPYPATH=native $(BIN)/stubtest pulse_native
+	$(BIN)/lint-imports
+
+lint-native: test-native
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	printf '%s\n' native/src/*.cpp native/tests/*.cpp | \
+	  xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native
+
+format: .venv/python-ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+demo: setup
+	$(BIN)/python -m host_ctl.cli.main demo
+
+bench: setup
+	$(BIN)/python -m bench
+
+fuzz: .venv/python-ready
+	$(CMAKE) -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DPULSE_BUILD_TESTS=OFF -DPULSE_BUILD_FUZZERS=ON \
+	  -DPULSE_SANITIZE=address,undefined,fuzzer-no-link
+	$(BIN)/cmake --build build/fuzz
+
+nightly: test fuzz
+	for target in build/fuzz/fuzz_*; do \
+	  [ -x $$target ] && [ -f $$target ] || continue; \
+	  $$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 || exit 1; \
+	done
+	$(BIN)/python -m pytest -m slow
+
+clean:
+	rm -rf build .venv

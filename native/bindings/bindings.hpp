@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One function per bind_*.cpp; module.cpp calls them in order.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace pulse::python {
+
+// Registers the NumPy dtype of every record; the other bindings return arrays of them.
+void bind_records(pybind11::module_& module);
+
+// CaptureReader, PacketBatch and icrc().
+void bind_reader(pybind11::module_& module);
+
+#ifdef PULSE_HAS_METER
+void bind_meter(pybind11::module_& module);
+#endif
+
+}  // namespace pulse::python

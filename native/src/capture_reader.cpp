@@ -9,6 +9,10 @@
 namespace pulse {
 namespace {
 
+// Reserving saves the copies of growing columns; the guess only has to be near.
+constexpr std::size_t kTypicalRecordBytes = 128;
+constexpr std::size_t kMaxReservedBytes = std::size_t{8} << 20U;
+
 std::string hex(std::span<const std::byte> bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
@@ -76,6 +80,9 @@ CaptureReader& CaptureReader::operator=(CaptureReader&&) noexcept = default;
 
 void CaptureReader::feed(std::span<const std::byte> chunk, PacketBatch& batch) {
   stats_->bytes += chunk.size();
+  if (batch.empty()) {
+    batch.reserve(chunk.size() / kTypicalRecordBytes, std::min<std::size_t>(chunk.size(), kMaxReservedBytes));
+  }
   const std::size_t used = carry_.empty() ? 0 : complete_carry(chunk, batch);
   const auto rest = chunk.subspan(used);
   const std::size_t decoded = decode(rest, batch);

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators: the lanes between the ranks of a group, and the operations that run on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sim.collectives import (
+    Operation,
+    Step,
+    double_tree_parents,
+    exchange_programs,
+    ring_program,
+    tree_programs,
+)
+from sim.lanes import Lane
+from sim.spec import Algorithm, StackSpec
+
+LaneMaker = Callable[[int, int, str, int], Lane]
+
+
+class Communicator:
+    """A group of ranks; lanes are made when first asked for, before any traffic.
+
+    ``members`` are global rank numbers; positions in the group follow their order.
+    """
+
+    def __init__(self, name: str, members: Sequence[int], stack: StackSpec, make_lane: LaneMaker) -> None:
+        self.name = name
+        self.members = tuple(members)
+        self._stack = stack
+        self._make_lane = make_lane
+        self._lanes: dict[tuple[int, int, str, int], Lane] = {}
+        self._issued: dict[int, int] = {}
+
+    def lane(self, sender: int, receiver: int, kind: str, channel: int = 0) -> Lane:
+        """The lane between two group positions."""
+        key = (sender, receiver, kind, channel)
+        if key not in self._lanes:
+            self._lanes[key] = self._make_lane(self.members[sender], self.members[receiver], kind, channel)
+        return self._lanes[key]
+
+    def _operation(self, kind: str, position: int, size: int, programs: list[list[Step]]) -> Operation:
+        number = self._issued.get(position, 0)
+        self._issued[position] = number + 1
+        return Operation(kind, size, (self.name, number, kind, size), programs)
+
+    def _ring(self, kind: str, position: int, size: int, passes: int) -> Operation:
+        ranks, stack = len(self.members), self._stack
+        chunk = -(-size // (ranks * stack.channels))
+        programs = []
+        for channel in range(stack.channels):
+            send = self.lane(position, (position + 1) % ranks, "ring", channel)
+            receive = self.lane((position - 1) % ranks, position, "ring", channel)
+            programs.append(ring_program(send, receive, ranks, chunk, stack.slot_bytes, passes))
+        return self._operation(kind, position, size, programs)
+
+    def reduce_scatter(self, position: int, size: int) -> Operation:
+        """Ring ReduceScatter of ``size`` bytes per rank."""
+        return self._ring("reduce_scatter", position, size, 1)
+
+    def all_gather(self, position: int, size: int) -> Operation:
+        """Ring AllGather whose result has ``size`` bytes."""
+        return self._ring("all_gather", position, size, 1)
+
+    def all_reduce(self, position: int, size: int, algorithm: Algorithm = Algorithm.RING) -> Operation:
+        """AllReduce of ``size`` bytes by ``algorithm``."""
+        if algorithm is Algorithm.RING:
+            return self._ring("all_reduce", position, size, 2)
+        trees = double_tree_parents(len(self.members))
+        if algorithm is Algorithm.TREE:
+            trees = trees[:1]
+        programs: list[list[Step]] = []
+        for number, parents in enumerate(trees):
+            parent = parents[position]
+            children = [child for child, above in enumerate(parents) if above == position]
+            programs += tree_programs(
+                None if parent is None else self.lane(position, parent, "tree_up", number),
+                [self.lane(child, position, "tree_up", number) for child in children],
+                None if parent is None else self.lane(parent, position, "tree_down", number),
+                [self.lane(position, child, "tree_down", number) for child in children],
+                -(-size // len(trees)),
+                self._stack.slot_bytes,
+            )
+        return self._operation("all_reduce", position, size, programs)
+
+    def all_to_all(self, position: int, sizes: np.ndarray) -> Operation:
+        """All-to-all; ``sizes[i, j]`` bytes go from position i to position j."""
+        ranks = len(self.members)
+        order = [(position + hop) % ranks for hop in range(1, ranks)]
+        sends = [(self.lane(position, to, "alltoall"), int(sizes[position, to])) for to in order]
+        back = [(position - hop) % ranks for hop in range(1, ranks)]
+        receives = [(self.lane(at, position, "alltoall"), int(sizes[at, position])) for at in back]
+        programs = exchange_programs(sends, receives, self._stack.slot_bytes)
+        return self._operation("all_to_all", position, int(sizes.sum()), programs)
+
+    def exchange(
+        self, position: int, sends: Sequence[tuple[int, int, str]], receives: Sequence[tuple[int, int, str]]
+    ) -> Operation:
+        """Pairwise send/recv: each entry is (peer position, bytes, lane kind).
+
+        Both ends of a transfer may group it differently, so the tag tells only the traffic class.
+        """
+        size = sum(part for _, part, _ in (*sends, *receives))
+        programs = exchange_programs(
+            [(self.lane(position, peer, kind), part) for peer, part, kind in sends],
+            [(self.lane(peer, position, kind), part) for peer, part, kind in receives],
+            self._stack.slot_bytes,
+        )
+        return Operation("send_recv", size, (self.name, "send_recv"), programs)

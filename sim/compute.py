@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a rank computes: base time, lasting differences, noise, and what faults add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sim.spec import NoiseSpec, stream
+
+Factor = Callable[[int, int], float]
+Extra = Callable[[int, int, bool], int]
+
+
+class ComputeModel:
+    """Compute times of all ranks of a scenario.
+
+    ``factors`` (rank, step) multiply every phase; ``extras`` (rank, step, first phase) add ns. Faults
+    append to both; neither ever consumes a draw of the healthy noise.
+    """
+
+    def __init__(self, seed: int, spec: NoiseSpec, machine_of_rank: list[int]) -> None:
+        self._seed = seed
+        self._spec = spec
+        self._jitter = [stream(seed, "jitter", rank) for rank in range(len(machine_of_rank))]
+        self._pauses = [stream(seed, "pause", rank) for rank in range(len(machine_of_rank))]
+        static = stream(seed, "static").normal(0.0, spec.static_spread, max(machine_of_rank, default=0) + 1)
+        limit = 1.5 * spec.static_spread
+        self._static = [1.0 + float(np.clip(static[machine], -limit, limit)) for machine in machine_of_rank]
+        self.factors: list[Factor] = []
+        self.extras: list[Extra] = []
+
+    def duration_ns(self, rank: int, step: int, base_ns: int, first: bool) -> int:
+        """Time of one phase of ``base_ns`` on ``rank`` in ``step`` (-1 = warm-up)."""
+        noise = 1.0 + float(np.clip(self._jitter[rank].normal(0.0, self._spec.jitter), -0.3, 0.3))
+        scale = self._static[rank] * noise * self._imbalance(rank, step)
+        for factor in self.factors:
+            scale *= factor(rank, step)
+        launch = int(self._jitter[rank].exponential(self._spec.launch_ns or 1))
+        return int(base_ns * scale) + launch + sum(extra(rank, step, first) for extra in self.extras)
+
+    def pause_ns(self, rank: int, step: int) -> int:
+        """A rare benign pause at the start of a step."""
+        hit, size = self._pauses[rank].random(2)
+        if step < 0 or hit >= self._spec.pause_probability:
+            return 0
+        return int(self._spec.pause_ns * (0.5 + size))
+
+    def _imbalance(self, rank: int, step: int) -> float:
+        if self._spec.imbalance <= 0.0 or step < 0:
+            return 1.0
+        draw = stream(self._seed, "imbalance", rank, step).normal(0.0, self._spec.imbalance)
+        return float(np.exp(np.clip(draw, -0.6, 0.6)))

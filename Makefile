@@ -81,7 +81,7 @@ fuzz: .venv/python-ready
 nightly: test fuzz
 	for target in build/fuzz/fuzz_*; do \
 	  [ -x $$target ] && [ -f $$target ] || continue; \
-	  $$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 || exit 1; \
+	  $$target -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=4096 || exit 1; \
 	done
 	$(BIN)/python -m pytest -m slow
 

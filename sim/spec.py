@@ -267,6 +267,7 @@ class Scenario:
 def stream(seed: int, *labels: str | int) -> np.random.Generator:
     """An independent random stream for one purpose, so that a fault never shifts another draw."""
     words = [
-        label if isinstance(label, int) else int.from_bytes(label.encode(), "little") for label in labels
+        label & 0xFFFF_FFFF_FFFF_FFFF if isinstance(label, int) else int.from_bytes(label.encode(), "little")
+        for label in labels
     ]
-    return np.random.default_rng([word & 0xFFFF_FFFF_FFFF_FFFF for word in (seed, *words)])
+    return np.random.default_rng([seed, *words])

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Named scenarios: fault or control x workload x credit policy, everything else drawn from the seed.
+
+The world of a name and seed is drawn before and apart from its fault: equal seeds give the same
+machines, sizes and noise under every fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sim.spec import (
+    CONTROLS,
+    Algorithm,
+    ClockSpec,
+    CreditPolicy,
+    CreditStyle,
+    DataStyle,
+    FaultKind,
+    FaultSpec,
+    JobSpec,
+    NetworkSpec,
+    NoiseSpec,
+    Scenario,
+    SimulationError,
+    StackSpec,
+    TransportSpec,
+    TxStamp,
+    Workload,
+    stream,
+)
+
+STEPS = 25
+_PACKETS_PER_STEP = 750  # data packets that a NIC sends per iteration; keeps a capture below 60 k packets
+_TIMEOUT_UNIT_NS = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A workload as drawn: how many machines and NICs, which jobs."""
+
+    machines: int
+    nics: int
+    jobs: tuple[JobSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """The random choices that shapes depend on."""
+
+    rng: np.random.Generator
+    rate_gbps: float
+    mtu: int
+
+    def pick(self, *options: int) -> int:
+        """One of ``options``."""
+        return int(self.rng.choice(options))
+
+    def volume(self, packets: int = _PACKETS_PER_STEP) -> int:
+        """Bytes that a NIC sends per iteration."""
+        return int(packets * self.mtu * self.rng.uniform(0.5, 1.0))
+
+    def compute_ns(self, sent_bytes: float) -> int:
+        """Compute time that leaves communication 20 to 60 % of the iteration."""
+        share = self.rng.uniform(0.2, 0.6)
+        return int(sent_bytes * 8 / self.rate_gbps * (1 - share) / share)
+
+
+def _dp(draw: _Draw, machines: tuple[int, ...], **options: object) -> JobSpec:
+    sent = draw.volume()
+    ranks = len(machines)
+    size = int(sent * ranks / (2 * (ranks - 1)))
+    job = JobSpec(machines, Workload.DP, STEPS, size, draw.compute_ns(sent))
+    return replace(job, **options)  # type: ignore[arg-type]
+
+
+def _one_dp(**options: object) -> Callable[[_Draw], Shape]:
+    def shape(draw: _Draw) -> Shape:
+        count = draw.pick(4, 4, 4, 5, 6, 8)
+        return Shape(count, 1, (_dp(draw, tuple(range(count)), **options),))
+
+    return shape
+
+
+def _buckets(overlap: bool) -> Callable[[_Draw], Shape]:
+    def shape(draw: _Draw) -> Shape:
+        return _one_dp(buckets=draw.pick(2, 3, 4), overlap=overlap)(draw)
+
+    return shape
+
+
+def _fsdp(draw: _Draw) -> Shape:
+    count, sent = draw.pick(4, 4, 5, 6), draw.volume()
+    size = int(sent * count / (3 * (count - 1)))
+    job = JobSpec(
+        tuple(range(count)), Workload.FSDP, STEPS, size, draw.compute_ns(sent), layers=draw.pick(2, 3, 4)
+    )
+    return Shape(count, 1, (job,))
+
+
+def _moe(draw: _Draw) -> Shape:
+    count, sent = draw.pick(4, 4, 5, 6, 8), draw.volume()
+    size = int(sent * count / (count - 1))
+    layers, uneven = draw.pick(1, 2), bool(draw.pick(0, 1))
+    job = JobSpec(
+        tuple(range(count)), Workload.MOE, STEPS, size, draw.compute_ns(sent), layers=layers, uneven=uneven
+    )
+    return Shape(count, 1, (job,))
+
+
+def _pp(draw: _Draw) -> Shape:
+    stages, replicas = [(4, 1), (2, 2), (3, 2), (4, 2)][draw.pick(0, 1, 2, 3)]
+    micro = draw.pick(4, 6, 8)
+    activation = draw.volume() // (4 * micro) * 2 // 4096 * 4096 + 4096
+    compute = draw.compute_ns(3.0 * micro * activation)
+    job = JobSpec(
+        tuple(range(stages * replicas)),
+        Workload.PP,
+        STEPS,
+        collective_bytes=draw.pick(65_536, 262_144),
+        compute_ns=compute,
+        stages=stages,
+        micro_batches=micro,
+        activation_bytes=activation,
+    )
+    return Shape(stages * replicas, 1, (job,))
+
+
+def _rails(draw: _Draw) -> Shape:
+    count, rails = draw.pick(3, 4, 4, 5), draw.pick(2, 2, 4)
+    job = _dp(draw, tuple(range(count)), layers=draw.pick(2, 4, 6), buckets=draw.pick(1, 1, 2))
+    return Shape(count, rails, (job,))
+
+
+def _rails64(draw: _Draw) -> Shape:
+    return Shape(8, 8, (_dp(draw, tuple(range(8)), layers=4, steps=20),))
+
+
+def _two_jobs(draw: _Draw) -> Shape:
+    order = draw.rng.permutation(6)
+    first, second = sorted(order[:3].tolist()), sorted(order[3:].tolist())
+    return Shape(6, 1, (_dp(draw, tuple(first)), _dp(draw, tuple(second))))
+
+
+def _none(draw: _Draw) -> Shape:
+    return Shape(4, 1, (JobSpec(tuple(range(4)), Workload.NONE),))
+
+
+SHAPES: dict[str, tuple[str, Callable[[_Draw], Shape]]] = {
+    "dp": ("compute, one ring AllReduce", _one_dp()),
+    "buckets": ("compute, 2 to 4 unequal ring AllReduces back to back", _buckets(overlap=False)),
+    "overlap": ("AllReduce buckets overlapped with backward compute", _buckets(overlap=True)),
+    "tree": ("compute, double binary tree AllReduce", _one_dp(algorithm=Algorithm.DOUBLE_TREE)),
+    "fsdp": ("per layer AllGather forward, AllGather and ReduceScatter backward", _fsdp),
+    "moe": ("all-to-all before and after the experts, small AllReduce", _moe),
+    "pp": ("1F1B pipeline, then an AllReduce per stage or over all", _pp),
+    "rails": ("several coupled GPUs per machine, each rail its own ring", _rails),
+    "rails64": ("8 machines x 8 NICs, coupled, each rail its own ring (slow)", _rails64),
+    "two_jobs": ("two independent data-parallel jobs on six machines", _two_jobs),
+    "none": ("bandwidth tests, no training", _none),
+}
+_TRAINING = tuple(name for name in SHAPES if name not in ("none", "rails64"))
+_RINGS = ("dp", "buckets", "overlap", "fsdp")
+_WORKLOADS_OF = {
+    FaultKind.STAGE_IMBALANCE: ("pp",),
+    FaultKind.PATH_COLLISION: ("dp", "buckets", "moe"),
+    FaultKind.CONGESTION: (*_RINGS, "tree", "moe"),
+    FaultKind.SLOW_COMPUTE: (*_TRAINING, "rails64"),
+}
+
+
+def names() -> list[str]:
+    """All scenario names, ``FAULT-WORKLOAD-POLICY``."""
+    policies = [policy.value for policy in CreditPolicy]
+    found = [f"healthy-{shape}-{policy}" for shape in SHAPES for policy in policies if shape != "none"]
+    found.append("healthy-none-none")
+    for kind in FaultKind:
+        for shape in _WORKLOADS_OF.get(kind, _TRAINING):
+            found += [f"{kind.value}-{shape}-{policy}" for policy in policies]
+    return found
+
+
+def build(name: str, seed: int) -> Scenario:
+    """The scenario ``name`` as drawn from ``seed``."""
+    if name not in set(names()):
+        raise SimulationError(f"no scenario {name!r}; `python -m sim list` shows all names")
+    fault_name, shape_name, policy_name = name.split("-")
+    scenario = _healthy(name, shape_name, CreditPolicy(policy_name), seed)
+    if fault_name == "healthy":
+        return scenario
+    return _with_fault(scenario, FaultKind(fault_name), stream(seed, "draw fault", fault_name))
+
+
+def _healthy(name: str, shape_name: str, policy: CreditPolicy, seed: int) -> Scenario:
+    rng = stream(seed, "draw", shape_name, policy.value)
+    mtu = int(rng.choice([1024, 4096, 4096]))
+    draw = _Draw(rng, float(rng.choice([0.5, 1.0, 1.0, 2.0, 4.0])) * (mtu / 4096) ** 0.5, mtu)
+    shape = SHAPES[shape_name][1](draw)
+    jobs = tuple(_with_habits(job, rng) for job in shape.jobs)
+    return Scenario(
+        name,
+        seed,
+        shape.machines,
+        jobs,
+        shape.nics,
+        NetworkSpec(
+            rate_gbps=draw.rate_gbps,
+            propagation_ns=int(rng.integers(300, 2_000)),
+            switch_ns=int(rng.integers(300, 1_500)),
+            ipv6=bool(rng.random() < 0.1),
+            vlan=int(rng.integers(2, 4000)) if rng.random() < 0.15 else None,
+            tos=int(rng.choice([0x02, 0x6A, 0x68])),
+        ),
+        _transport(rng, mtu),
+        _stack(rng, policy, mtu),
+        NoiseSpec(jitter=float(rng.uniform(0.004, 0.02)), static_spread=float(rng.uniform(0.005, 0.015))),
+        _clock(rng),
+        storage=bool(rng.random() < 0.2) and shape_name != "none",
+        watch_ns=max(300_000_000, 8 * max(2 * job.compute_ns for job in jobs)),
+    )
+
+
+def _with_habits(job: JobSpec, rng: np.random.Generator) -> JobSpec:
+    """Longer first iterations and evaluation pauses, in some runs."""
+    longer, evaluates = int(rng.choice([0, 0, 1, 2])), bool(rng.random() < 0.2)
+    return replace(
+        job,
+        long_first_steps=longer,
+        pause_every=int(rng.integers(7, 12)) if evaluates else 0,
+        pause_ns=int(job.compute_ns * rng.uniform(1.0, 3.0)) if evaluates else 0,
+    )
+
+
+def _transport(rng: np.random.Generator, mtu: int) -> TransportSpec:
+    return TransportSpec(
+        mtu=mtu,
+        ack_every=int(rng.choice([0, 0, 8, 16])),
+        ack_latency_ns=int(rng.integers(600, 3_000)),
+        ack_jitter_ns=int(rng.integers(200, 2_000)),
+        timeout_ns=_TIMEOUT_UNIT_NS << int(rng.choice([12, 13, 14])),
+        quantum_packets=int(rng.choice([2, 4, 8, 16])),
+        zero_start_psn=bool(rng.random() < 0.4),
+    )
+
+
+def _stack(rng: np.random.Generator, policy: CreditPolicy, mtu: int) -> StackSpec:
+    styles = [CreditStyle.WRITE, CreditStyle.WRITE, CreditStyle.WRITE, CreditStyle.SEND, CreditStyle.ATOMIC]
+    style = styles[int(rng.integers(0, len(styles)))]
+    return StackSpec(
+        slot_bytes=(65_536 if mtu == 4096 else 32_768) * int(rng.choice([1, 1, 2])),
+        depth=int(rng.choice([4, 8, 8])),
+        channels=int(rng.choice([1, 1, 2])),
+        qps_per_lane=int(rng.choice([1, 1, 1, 2])),
+        data_style=DataStyle.WRITE_IMM if rng.random() < 0.5 else DataStyle.WRITE_THEN_IMM,
+        credit_style=CreditStyle.NONE if policy is CreditPolicy.NONE else style,
+        credit_policy=policy,
+        credit_bytes=int(rng.choice([32, 64, 64, 128])),
+        proxy_ns=int(rng.integers(1_000, 5_000)),
+        proxy_jitter_ns=int(rng.integers(300, 3_000)),
+    )
+
+
+def _clock(rng: np.random.Generator) -> ClockSpec:
+    return ClockSpec(
+        offset_ns=int(rng.choice([0, 200_000, 50_000_000, 50_000_000, 3_000_000_000])),
+        drift_ppm=float(rng.choice([0.0, 5.0, 20.0, 50.0])),
+        jitter_ns=int(rng.choice([0, 20, 100, 300])),
+        tx_stamp=TxStamp.COPY if rng.random() < 0.3 else TxStamp.WIRE,
+        copy_delay_ns=int(rng.integers(500, 4_000)),
+        copy_jitter_ns=int(rng.integers(100, 1_500)),
+    )
+
+
+# ---- faults
+
+
+def _with_fault(scenario: Scenario, kind: FaultKind, rng: np.random.Generator) -> Scenario:
+    job = scenario.jobs[int(rng.integers(0, len(scenario.jobs)))]
+    machine = int(rng.choice(job.machines))
+    late = kind in (
+        FaultKind.HANG,
+        FaultKind.CRASH,
+        FaultKind.LINK_DOWN,
+        FaultKind.NIC_DEAD,
+        FaultKind.OP_MISMATCH,
+    )
+    fault = FaultSpec(
+        kind,
+        None if kind in CONTROLS else machine,
+        int(rng.integers(0, scenario.nics_per_machine)),
+        int(rng.integers(12, 18) if late else rng.integers(8, 12)),
+        before_tap=bool(rng.random() < 0.5),
+        ingress=bool(rng.random() < 0.3),
+    )
+    if kind in CONTROLS:
+        return _with_control(scenario, job, fault, rng)
+    return replace(scenario, fault=_with_strength(scenario, job, fault, rng))
+
+
+def _with_strength(scenario: Scenario, job: JobSpec, fault: FaultSpec, rng: np.random.Generator) -> FaultSpec:
+    step_ns = 2 * job.compute_ns
+    match fault.kind:
+        case FaultKind.SLOW_COMPUTE:
+            return replace(fault, factor=float(rng.uniform(1.25, 1.8)))
+        case FaultKind.SLOW_NIC | FaultKind.SLOW_RECEIVER:
+            return replace(fault, factor=float(rng.uniform(2.0, 5.0)))
+        case FaultKind.PACKET_LOSS:
+            return replace(fault, probability=float(rng.uniform(0.004, 0.015)))
+        case FaultKind.LINK_FLAP:
+            return replace(fault, duration_ns=int(scenario.transport.timeout_ns * rng.uniform(1.5, 5.0)))
+        case FaultKind.CPU_CONTENTION:
+            return replace(
+                fault,
+                factor=float(rng.uniform(1.3, 1.8)),
+                probability=float(rng.uniform(0.02, 0.06)),
+                duration_ns=int(step_ns * rng.uniform(0.01, 0.04)),
+            )
+        case FaultKind.INPUT_STALL:
+            return replace(fault, duration_ns=int(job.compute_ns * rng.uniform(0.25, 0.6)))
+        case _:
+            return fault
+
+
+def _with_control(scenario: Scenario, job: JobSpec, fault: FaultSpec, rng: np.random.Generator) -> Scenario:
+    network, rate = scenario.network, scenario.network.rate_gbps
+    match fault.kind:
+        case FaultKind.RANDOM_PAUSES:
+            pause = int(job.compute_ns * rng.uniform(0.2, 0.7))
+            return replace(scenario, fault=replace(fault, onset_step=0, probability=0.08, duration_ns=pause))
+        case FaultKind.IMBALANCE:
+            return replace(
+                scenario, fault=replace(fault, onset_step=0), noise=replace(scenario.noise, imbalance=0.11)
+            )
+        case FaultKind.STAGE_IMBALANCE:
+            factors = np.ones(job.stages)
+            factors[rng.integers(0, job.stages)] = rng.uniform(1.25, 1.6)
+            long_stage = replace(job, stage_factors=tuple(factors.tolist()))
+            return replace(scenario, fault=replace(fault, onset_step=0), jobs=(long_stage,))
+        case FaultKind.PERIODIC_PAUSE:
+            pause = int(job.compute_ns * rng.uniform(1.0, 3.0))
+            period = int(rng.integers(4, 8))
+            return replace(
+                scenario, fault=replace(fault, onset_step=0, period_steps=period, duration_ns=pause)
+            )
+        case FaultKind.CONGESTION:
+            leaves = replace(
+                network, leaves=2, uplinks=1, uplink_rate_gbps=2 * rate, ecn_threshold_bytes=65_536
+            )
+            return replace(
+                scenario, network=leaves, fault=replace(fault, factor=float(rng.uniform(0.7, 0.9)))
+            )
+        case _:
+            leaves = replace(network, leaves=2, uplinks=4, uplink_rate_gbps=rate, ecn_threshold_bytes=131_072)
+            stack = replace(scenario.stack, channels=2)
+            return replace(scenario, network=leaves, stack=stack, fault=replace(fault, factor=1.5))

@@ -57,3 +57,88 @@ def icrc(ip_packet: Buffer) -> int:
 
 def record_dtypes() -> dict[str, np.dtype[Any]]:
     """Return the NumPy dtype of every record, by its name in ``dpu_app.wire.records``."""
+
+class Interval:
+    """What a meter saw between two cuts; arrays are in the layouts of ``dpu_app.wire.records``."""
+
+    @property
+    def begin_ns(self) -> int: ...
+    @property
+    def end_ns(self) -> int: ...
+    @property
+    def window_ns(self) -> int:
+        """Width of the windows in `windows`: the configured one, or wider when the budget was exceeded."""
+    @property
+    def flows(self) -> NDArray[np.void]:
+        """FLOW records of the flows that had packets, ascending by flow."""
+    @property
+    def messages(self) -> NDArray[np.void]:
+        """MESSAGE records in the order in which the messages ended."""
+    @property
+    def controls(self) -> NDArray[np.void]: ...
+    @property
+    def bursts(self) -> NDArray[np.void]:
+        """BURST records; a burst that goes on over a cut is one record in each interval."""
+    @property
+    def markers(self) -> NDArray[np.void]: ...
+    @property
+    def events(self) -> NDArray[np.void]: ...
+    @property
+    def histograms(self) -> NDArray[np.void]:
+        """HISTOGRAM records, one for each cell that is not empty."""
+    @property
+    def windows(self) -> bytes:
+        """Windows section, to be read by `decode_windows`."""
+    @property
+    def counters(self) -> dict[str, int]: ...
+
+class Meter:
+    """Measures the packets of one NIC.
+
+    May be used by several threads, one after the other. Raises ValueError when a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        window_ns: int = ...,
+        burst_gap_ns: int = ...,
+        max_flows: int = ...,
+        idle_ns: int = ...,
+        steered: bool = False,
+        sample_shift: int = ...,
+        window_budget_bytes: int = ...,
+        max_records: int = ...,
+    ) -> None: ...
+    def update(self, batch: PacketBatch, start: int = ..., until_ns: int | None = None) -> int:
+        """Take packets from index `start` on, up to the first at or after `until_ns`.
+
+        Returns the index of the first packet not taken. Raises IndexError when `start` is outside the batch.
+        """
+    def update_records(self, records: NDArray[np.void]) -> None:
+        """Take PACKET records, a one-dimensional contiguous array."""
+    def cut(self, begin_ns: int, end_ns: int) -> Interval:
+        """End the interval and return it; messages that have not ended stay for a later one."""
+    def finish(self, begin_ns: int, end_ns: int) -> Interval:
+        """Like `cut`, with the messages that have not ended, marked NO_END."""
+    @property
+    def flow_count(self) -> int:
+        """Flows in the table now."""
+
+def decode_windows(blob: bytes, begin_ns: int, window_ns: int, max_windows: int = ...) -> NDArray[np.void]:
+    """Return the WINDOW records of a windows section.
+
+    Raises ValueError when the section is damaged or holds more than `max_windows` windows.
+    """
+
+def data_marker_hash(psn: int, dest_qpn: int) -> int:
+    """Return the hash whose low six bits choose data packets as markers."""
+
+def ack_marker_hash(psn: int, msn: int) -> int:
+    """Return the hash whose low three bits choose ACK and NAK as markers."""
+
+def histogram_cell(value: int) -> int:
+    """Return the cell that counts `value`, 0 to 63."""
+
+def histogram_lower_bound(cell: int) -> int:
+    """Return the smallest value that `cell` counts. Raises IndexError when there is no such cell."""

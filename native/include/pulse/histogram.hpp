@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Log-linear histograms of 64 cells: two cells per power of two, so a value is
+// known within a factor of 1.5. Counts of equal cells add, so histograms of
+// intervals, flows or meters merge by addition.
+//
+//   cell        values
+//   0, 1        0, 1
+//   2k          [2^k, 1.5 * 2^k)         k = 1..31
+//   2k + 1      [1.5 * 2^k, 2^(k+1))
+//   63          [3 * 2^30, infinity)
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+namespace pulse {
+
+inline constexpr unsigned kHistogramCells = 64;
+
+[[nodiscard]] constexpr unsigned histogram_cell(std::uint64_t value) noexcept {
+  if (value < 2) return static_cast<unsigned>(value);
+  const auto octave = static_cast<unsigned>(std::bit_width(value)) - 1;
+  const auto half = static_cast<unsigned>((value >> (octave - 1)) & 1);
+  const unsigned cell = 2 * octave + half;
+  return cell < kHistogramCells ? cell : kHistogramCells - 1;
+}
+
+// Smallest value of a cell; `cell` is below kHistogramCells.
+[[nodiscard]] constexpr std::uint64_t histogram_lower_bound(unsigned cell) noexcept {
+  if (cell < 2) return cell;
+  const unsigned octave = cell / 2;
+  return (std::uint64_t{2} + (cell & 1)) << (octave - 1);
+}
+
+struct Histogram {
+  std::array<std::uint32_t, kHistogramCells> counts{};
+
+  void add(std::uint64_t value) noexcept { ++counts[histogram_cell(value)]; }
+};
+
+}  // namespace pulse

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The way of a packet through the meter.
+#include "pulse/meter.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "pulse/marker_hash.hpp"
+
+namespace pulse {
+
+namespace {
+
+constexpr std::uint64_t kMaxWindowNs = 1U << 26;  // bytes of a window at 400 Gb/s stay below 2^32
+constexpr std::uint8_t kEcnCongestionExperienced = 3;
+
+MeterConfig checked(const MeterConfig& config) {
+  const auto demand = [](bool holds, const std::string& rule) {
+    if (!holds) throw std::invalid_argument("meter configuration: " + rule);
+  };
+  demand(config.window_ns >= 100 && config.window_ns <= kMaxWindowNs,
+         "window_ns is " + std::to_string(config.window_ns) + ", must be within 100 and 2^26");
+  demand(config.burst_gap_ns > 0 && config.burst_gap_ns <= std::numeric_limits<std::uint32_t>::max(),
+         "burst_gap_ns is " + std::to_string(config.burst_gap_ns) + ", must be within 1 and 2^32 - 1");
+  demand(config.max_flows >= 1 && config.max_flows <= 1U << 20,
+         "max_flows is " + std::to_string(config.max_flows) + ", must be within 1 and 2^20");
+  demand(config.idle_ns > 0, "idle_ns is " + std::to_string(config.idle_ns) + ", must be positive");
+  demand(config.sample_shift <= 24, "sample_shift is " + std::to_string(config.sample_shift) + ", must be at most 24");
+  demand(config.max_records >= 1, "max_records must be positive");
+  return config;
+}
+
+unsigned max_window_shift(std::uint64_t window_ns) {
+  unsigned shift = 0;
+  while (window_ns << (shift + 1) <= kMaxWindowNs) ++shift;
+  return shift;
+}
+
+MessagePacket message_packet(const PacketRecord& packet, const PsnSighting& sighting) {
+  return {packet.ns,     sighting.position,    sighting.sight,   opcode_traits(packet.opcode),
+          packet.opcode, packet.payload_bytes, packet.dma_bytes, packet.immediate};
+}
+
+}  // namespace
+
+Meter::Meter(const MeterConfig& config)
+    : config_(checked(config)),
+      sees_every_packet_(!config.steered && config.sample_shift == 0),
+      window_clock_(config.window_ns),
+      table_(config.max_flows),
+      windows_(config.max_flows, config.window_budget_bytes, max_window_shift(config.window_ns)),
+      pairing_(config.max_flows) {
+  // Address space only; memory is used as flows appear.
+  hot_.reserve(config.max_flows);
+  cold_.reserve(config.max_flows);
+  done_.reserve(16);
+  parsed_.resize(kBlock);
+}
+
+void Meter::update(std::span<const PacketRecord> packets) {
+  for (std::size_t at = 0; at < packets.size(); at += kBlock) {
+    update_block(packets.subspan(at, std::min(kBlock, packets.size() - at)));
+  }
+}
+
+std::size_t Meter::update_batch(const PacketBatch& batch, std::size_t start, std::optional<std::int64_t> until_ns) {
+  std::size_t at = start;
+  bool more = true;
+  while (more && at < batch.size()) {
+    std::size_t count = 0;
+    for (; count < kBlock && at < batch.size(); ++count, ++at) {
+      if (until_ns && batch.ns()[at] >= *until_ns) {
+        more = false;
+        break;
+      }
+      parsed_[count].outcome = static_cast<std::uint8_t>(
+          parse_packet(batch.data(at), batch.link_types()[at], batch.wire_bytes()[at], parsed_[count]));
+      parsed_[count].ns = batch.ns()[at];
+    }
+    update_block(std::span(parsed_).first(count));
+  }
+  return at;
+}
+
+// Three passes, so that the cache misses of different packets overlap: hash and
+// fetch the index, find the slots and fetch the flows, update.
+void Meter::update_block(std::span<const PacketRecord> packets) {
+  std::array<std::uint64_t, kBlock> hashes;
+  std::array<std::uint32_t, kBlock> slots;
+  constexpr auto kRoce = static_cast<std::uint8_t>(ParseOutcome::roce);
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    const std::uint8_t outcome = std::min<std::uint8_t>(packets[i].outcome, kParseOutcomes - 1);
+    ++current_.counters.outcomes[outcome];
+    if (outcome != kRoce) continue;
+    hashes[i] = table_.hash(flow_key(packets[i]));
+    table_.prefetch(hashes[i]);
+  }
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    if (packets[i].outcome != kRoce) continue;
+    slots[i] = table_.find(flow_key(packets[i]), hashes[i]);
+    if (slots[i] == kNoSlot) continue;
+    const auto* flow = reinterpret_cast<const std::byte*>(&hot_[slots[i]]);
+    __builtin_prefetch(flow, 1);
+    __builtin_prefetch(flow + 64, 1);
+  }
+  block_is_stale_ = false;
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    if (packets[i].outcome != kRoce) continue;
+    std::uint32_t slot = slots[i];
+    if (slot == kNoSlot || block_is_stale_) slot = table_.find(flow_key(packets[i]), hashes[i]);
+    if (slot == kNoSlot) slot = create_flow(packets[i], hashes[i]);
+    on_packet(slot, packets[i]);
+  }
+}
+
+void Meter::on_packet(std::uint32_t slot, const PacketRecord& packet) {
+  HotFlow& flow = hot_[slot];
+  const std::int64_t idle_ns = packet.ns - flow.last_ns;
+  if (flow.packets == 0) {
+    cold_[slot].record.first_ns = packet.ns;
+  } else if (idle_ns < 0) {
+    cold_[slot].record.first_ns = std::min(cold_[slot].record.first_ns, packet.ns);
+  }
+  flow.last_ns = std::max(flow.last_ns, packet.ns);
+  flow.packets += 1;
+  flow.wire_bytes += packet.wire_bytes;
+  if (packet.ecn == kEcnCongestionExperienced) {
+    cold_[slot].record.ecn_ce += 1;
+    note_event(slot, EventKind::ecn_ce, packet.psn, 1, packet.ns);
+  }
+  switch (opcode_traits(packet.opcode).group) {
+    case OpcodeGroup::request:
+    case OpcodeGroup::read_request:
+    case OpcodeGroup::atomic:
+      if (opcode_transport(packet.opcode) == Transport::ud) return on_datagram(slot, packet);
+      return on_request(slot, packet, idle_ns);
+    case OpcodeGroup::read_response:
+      return on_response(slot, packet, idle_ns);
+    case OpcodeGroup::acknowledge:
+      return on_acknowledge(slot, packet);
+    case OpcodeGroup::atomic_response:
+      return acknowledge_up_to(slot, packet.psn, packet.ns, true);
+    case OpcodeGroup::cnp:
+      cold_[slot].record.cnp += 1;
+      return note_event(slot, EventKind::cnp, packet.psn, 1, packet.ns);
+    case OpcodeGroup::other:
+      return;
+  }
+}
+
+void Meter::on_request(std::uint32_t slot, const PacketRecord& packet, std::int64_t idle_ns) {
+  HotFlow& flow = hot_[slot];
+  const OpcodeTraits& traits = opcode_traits(packet.opcode);
+  const PsnContext context{idle_ns, starts_message(traits.place), !sees_every_packet_};
+  const PsnSighting sighting = classify_psn(flow.psn_next, cold_[slot].psns, packet.psn, context);
+  count_data(slot, packet);
+  if (sighting.sight == Sight::next && traits.place == MessagePlace::middle && flow.message.packets != 0) {
+    OpenMessage& message = flow.message;
+    const std::int64_t gap_ns = packet.ns - message.last_ns;
+    if (gap_ns > message.longest_gap_ns) {
+      message.longest_gap_ns =
+          static_cast<std::uint32_t>(std::min<std::int64_t>(gap_ns, std::numeric_limits<std::uint32_t>::max()));
+    }
+    message.last_ns = std::max(message.last_ns, packet.ns);
+    message.start_ns = std::min(message.start_ns, packet.ns);
+    message.last = sighting.position;
+    message.payload_bytes += packet.payload_bytes;
+    message.packets += 1;
+    if (packet.ack_req != 0) pairing_.sent(slot, packet.psn, packet.ns);
+    if (sees_every_packet_ && is_data_marker(packet.psn, packet.dest_qpn)) {
+      note_marker(slot, MarkerKind::data, packet);
+    }
+    return;
+  }
+  on_boundary(slot, packet, sighting);
+}
+
+// Every request packet but the MIDDLE of a message that runs smoothly.
+void Meter::on_boundary(std::uint32_t slot, const PacketRecord& packet, const PsnSighting& sighting) {
+  HotFlow& flow = hot_[slot];
+  ColdFlow& cold = cold_[slot];
+  const OpcodeTraits& traits = opcode_traits(packet.opcode);
+  cold.record.udp_sport = packet.udp_sport;
+  cold.record.transport = static_cast<std::uint8_t>(opcode_transport(packet.opcode));
+  if (sighting.sight == Sight::restart) {
+    flush_messages(slot);
+    pairing_.restarted(slot);
+    cold.record.lives += 1;
+  }
+  count_sighting(slot, packet, sighting);
+  const bool first_sight = sighting.sight != Sight::repeat;
+  const bool is_message = traits.group == OpcodeGroup::request;
+  const bool names_ack =
+      packet.ack_req != 0 || !is_message || traits.place == MessagePlace::last || traits.place == MessagePlace::only;
+  if (!first_sight) {
+    pairing_.resent(slot, packet.psn);
+  } else if (names_ack) {
+    pairing_.sent(slot, packet.psn, packet.ns);
+  }
+  if (traits.group == OpcodeGroup::read_request) {
+    cold.record.read_requests += 1;
+    if (first_sight) cold.psns.note_read(sighting.position, packet.dma_bytes);
+  }
+  if (first_sight) mark_request(slot, packet, traits);
+  if (is_message) {
+    cold.messages.on_packet(flow.message, message_packet(packet, sighting), cold.psns.holes(), done_);
+  } else if (sighting.sight == Sight::next || sighting.sight == Sight::ahead) {
+    cold.messages.interrupt(flow.message, sighting.sight, done_);
+  }
+  record_messages(slot);
+  if (traits.group == OpcodeGroup::atomic && first_sight) {
+    OpenMessage atomic;
+    atomic.start_ns = packet.ns;
+    atomic.first = sighting.position;
+    atomic.payload_bytes = packet.payload_bytes;
+    atomic.opcode = packet.opcode;
+    record_control(slot, atomic);
+  }
+}
+
+// UD: many senders may share a destination queue pair, so PSNs and messages say nothing; counts only.
+void Meter::on_datagram(std::uint32_t slot, const PacketRecord& packet) {
+  count_data(slot, packet);
+  FlowRecord& record = cold_[slot].record;
+  (packet.payload_bytes <= kControlMaxBytes ? record.controls : record.messages) += 1;
+}
+
+void Meter::on_response(std::uint32_t slot, const PacketRecord& packet, std::int64_t idle_ns) {
+  ColdFlow& cold = cold_[slot];
+  if (!cold.responses) cold.responses = std::make_unique<ResponseStream>(sees_every_packet_);
+  ResponseStream& stream = *cold.responses;
+  const OpcodeTraits& traits = opcode_traits(packet.opcode);
+  const bool starts = starts_message(traits.place);
+  // Between two responses the requester has used PSNs for other requests.
+  const PsnContext context{idle_ns, starts, starts || !sees_every_packet_};
+  const PsnSighting sighting = classify_psn(stream.psn_next, stream.psns, packet.psn, context);
+  count_data(slot, packet);
+  if (sighting.sight == Sight::restart) {
+    stream.messages.flush(stream.message, done_);
+  } else {
+    count_sighting(slot, packet, sighting);
+  }
+  stream.messages.on_packet(stream.message, message_packet(packet, sighting), stream.psns.holes(), done_);
+  record_messages(slot);
+  if (traits.place != MessagePlace::middle) acknowledge_up_to(slot, packet.psn, packet.ns, starts);
+}
+
+void Meter::on_acknowledge(std::uint32_t slot, const PacketRecord& packet) {
+  FlowRecord& record = cold_[slot].record;
+  if ((packet.syndrome & 0xe0) != 0) return on_nak(slot, packet);
+  record.acks += 1;
+  const bool first_sight = (record.seen & 2) == 0 || psn_distance(packet.psn, record.psn_acked) > 0 ||
+                           psn_distance(packet.psn, record.psn_acked) < -kGoBackWindow;
+  if (!first_sight) {
+    record.duplicate_acks += 1;
+    return;
+  }
+  acknowledge_up_to(slot, packet.psn, packet.ns, true);
+  if (is_ack_marker(packet.psn, packet.msn)) note_marker(slot, MarkerKind::ack, packet);
+}
+
+void Meter::on_nak(std::uint32_t slot, const PacketRecord& packet) {
+  ColdFlow& cold = cold_[slot];
+  EventKind kind = EventKind::nak_sequence;
+  if ((packet.syndrome & 0xe0) == 0x20) {
+    cold.record.rnr += 1;
+    kind = EventKind::rnr;
+  } else if (packet.syndrome == 0x60) {
+    cold.record.nak_sequence += 1;
+  } else {
+    cold.record.nak_other += 1;
+    if (packet.syndrome < 0x61 || packet.syndrome > 0x63) return;  // reserved
+    kind = packet.syndrome == 0x61   ? EventKind::nak_invalid
+           : packet.syndrome == 0x62 ? EventKind::nak_access
+                                     : EventKind::nak_operational;
+  }
+  note_event(slot, kind, packet.psn, 1, packet.ns);
+  // A NAK names the first packet that was not taken; all before it are acknowledged.
+  if ((cold.record.seen & 2) != 0) acknowledge_up_to(slot, (packet.psn - 1) & kPsnMask, packet.ns, false);
+  if (cold.last_nak_psn != packet.psn && is_ack_marker(packet.psn, packet.msn)) {
+    note_marker(slot, MarkerKind::nak, packet);
+  }
+  cold.last_nak_psn = packet.psn;
+}
+
+// The flow acknowledged the opposite flow's packets up to `psn`; `names_packet` when it was sent to say just that.
+void Meter::acknowledge_up_to(std::uint32_t slot, std::uint32_t psn, std::int64_t ns, bool names_packet) {
+  FlowRecord& record = cold_[slot].record;
+  const std::int32_t advance = psn_distance(psn, record.psn_acked);
+  // Far back is a new life of the opposite flow.
+  if ((record.seen & 2) != 0 && advance <= 0 && advance >= -kGoBackWindow) return;
+  record.psn_acked = psn;
+  record.seen |= 2;
+  if (!names_packet) return;
+  const auto acknowledged = pairing_.acked(slot, psn, ns);
+  if (acknowledged) {
+    cold_[acknowledged->data_slot].latencies.add(static_cast<std::uint64_t>(acknowledged->latency_ns));
+  }
+}
+
+// Totals, gaps, bursts and windows of a packet that carries data or is a request.
+void Meter::count_data(std::uint32_t slot, const PacketRecord& packet) {
+  HotFlow& flow = hot_[slot];
+  const std::int64_t gap_ns = std::max<std::int64_t>(packet.ns - flow.last_data_ns, 0);
+  if (flow.has_data) {
+    cold_[slot].gaps.add(static_cast<std::uint64_t>(gap_ns));
+    if (gap_ns > config_.burst_gap_ns) close_burst(slot);
+  }
+  if (flow.data_packets == flow.burst_packets_before) {
+    flow.burst_first_ns = packet.ns;
+    flow.burst_longest_gap_ns = 0;
+    flow.last_data_ns = packet.ns;
+  } else {
+    flow.burst_longest_gap_ns = std::max(flow.burst_longest_gap_ns, static_cast<std::uint32_t>(gap_ns));
+    flow.last_data_ns = std::max(flow.last_data_ns, packet.ns);
+  }
+  flow.has_data = true;
+  flow.data_packets += 1;
+  flow.data_bytes += packet.payload_bytes;
+  const std::int64_t index = window_clock_.index(packet.ns);
+  // The second condition keeps the 32-bit sum from wrapping on made-up captures.
+  if (index != flow.window_index || flow.window_bytes > (1U << 31)) {
+    close_window(slot);
+    flow.window_index = index;
+  }
+  flow.window_bytes += packet.payload_bytes;
+  flow.window_packets += 1;
+}
+
+void Meter::close_window(std::uint32_t slot) {
+  HotFlow& flow = hot_[slot];
+  if (flow.window_packets == 0) return;
+  windows_.append(slot, flow.window_index, flow.window_bytes, flow.window_packets);
+  flow.window_bytes = 0;
+  flow.window_packets = 0;
+}
+
+void Meter::close_burst(std::uint32_t slot) {
+  HotFlow& flow = hot_[slot];
+  if (flow.data_packets == flow.burst_packets_before) return;
+  keep(current_.bursts,
+       BurstRecord{flow.burst_first_ns, flow.last_data_ns, flow.data_bytes - flow.burst_bytes_before,
+                   cold_[slot].record.flow, flow.data_packets - flow.burst_packets_before, flow.burst_longest_gap_ns});
+  flow.burst_packets_before = flow.data_packets;
+  flow.burst_bytes_before = flow.data_bytes;
+}
+
+}  // namespace pulse

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Flows come and go, intervals end.
+#include <algorithm>
+#include <utility>
+
+#include "pulse/meter.hpp"
+#include "pulse/window_blob.hpp"
+
+namespace pulse {
+
+namespace {
+
+constexpr std::uint32_t kEvictionSample = 32;
+
+// Counts of one interval back to zero; identity and PSN state stay.
+FlowRecord identity_of(const FlowRecord& record) {
+  FlowRecord identity{};
+  identity.src = record.src;
+  identity.dst = record.dst;
+  identity.flow = record.flow;
+  identity.dest_qpn = record.dest_qpn;
+  identity.reverse_flow = kNoFlow;
+  identity.lives = record.lives;
+  identity.psn_acked = record.psn_acked;
+  identity.udp_sport = record.udp_sport;
+  identity.family = record.family;
+  identity.transport = record.transport;
+  identity.seen = record.seen;
+  return identity;
+}
+
+}  // namespace
+
+std::uint32_t Meter::create_flow(const PacketRecord& packet, std::uint64_t hash) {
+  if (table_.full()) evict_coldest();
+  const FlowKey key = flow_key(packet);
+  const std::uint32_t slot = table_.insert(key, hash);
+  const Transport transport = packet.opcode == kCnp ? Transport::rc : opcode_transport(packet.opcode);
+  // Only reliable connections send lost packets again.
+  ColdFlow cold(sees_every_packet_ && transport == Transport::rc);
+  cold.record.src = packet.src;
+  cold.record.dst = packet.dst;
+  cold.record.dest_qpn = packet.dest_qpn;
+  cold.record.flow = next_flow_++;
+  cold.record.reverse_flow = kNoFlow;
+  cold.record.udp_sport = packet.udp_sport;
+  cold.record.family = packet.family;
+  cold.record.transport = static_cast<std::uint8_t>(transport);
+  if (slot == hot_.size()) {
+    hot_.emplace_back();
+    cold_.push_back(std::move(cold));
+    live_.push_back(true);
+  } else {
+    hot_[slot] = HotFlow{};
+    cold_[slot] = std::move(cold);
+    live_[slot] = true;
+  }
+  hot_[slot].last_ns = packet.ns;
+  pairing_.add_flow(slot, key);
+  ++current_.counters.flows_created;
+  return slot;
+}
+
+// Of the next few slots in turn the one silent for longest: a full search per new
+// flow would let a scan of addresses slow everything down.
+void Meter::evict_coldest() {
+  std::uint32_t coldest = kNoSlot;
+  const auto slots = static_cast<std::uint32_t>(hot_.size());
+  for (std::uint32_t i = 0; i < std::min(kEvictionSample, slots); ++i) {
+    const std::uint32_t slot = eviction_hand_;
+    eviction_hand_ = eviction_hand_ + 1 == slots ? 0 : eviction_hand_ + 1;
+    if (live_[slot] && (coldest == kNoSlot || hot_[slot].last_ns < hot_[coldest].last_ns)) coldest = slot;
+  }
+  ++current_.counters.flows_evicted;
+  flush_messages(coldest);
+  if (hot_[coldest].packets != 0 && evicted_records_ == 4 * config_.max_flows) {
+    ++current_.counters.flows_lost;
+    current_.counters.packets_lost += hot_[coldest].packets;
+  } else if (hot_[coldest].packets != 0) {
+    ++evicted_records_;
+    close_interval(coldest, {});
+    windows_.retire(coldest, cold_[coldest].record.flow);
+  }
+  remove_flow(coldest);
+}
+
+void Meter::remove_flow(std::uint32_t slot) {
+  windows_.forget(slot);
+  pairing_.remove_flow(slot);
+  table_.erase(slot);
+  live_[slot] = false;
+  block_is_stale_ = true;
+}
+
+void Meter::flush_messages(std::uint32_t slot) {
+  ColdFlow& cold = cold_[slot];
+  cold.messages.flush(hot_[slot].message, done_);
+  if (cold.responses) cold.responses->messages.flush(cold.responses->message, done_);
+  record_messages(slot);
+}
+
+void Meter::emit_histogram(std::uint32_t slot, HistogramKind kind, Histogram& histogram) {
+  for (unsigned cell = 0; cell < kHistogramCells; ++cell) {
+    if (histogram.counts[cell] == 0) continue;
+    current_.histograms.push_back({cold_[slot].record.flow, histogram.counts[cell], static_cast<std::uint8_t>(kind),
+                                   static_cast<std::uint8_t>(cell), 0});
+  }
+  histogram = Histogram{};
+}
+
+// Writes the flow's totals, its burst and its histograms, and begins its next interval.
+void Meter::close_interval(std::uint32_t slot, Pairing::Pair pair) {
+  HotFlow& flow = hot_[slot];
+  ColdFlow& cold = cold_[slot];
+  close_burst(slot);
+  close_window(slot);
+  FlowRecord& record = cold.record;
+  record.last_ns = flow.last_ns;
+  record.packets = flow.packets;
+  record.wire_bytes = flow.wire_bytes;
+  record.data_bytes = flow.data_bytes;
+  record.data_packets = flow.data_packets;
+  if (pair.slot != kNoSlot) {
+    record.reverse_flow = cold_[pair.slot].record.flow;
+    record.reverse_confidence = pair.confidence;
+  }
+  if (flow.psn_next != kNoPosition) {
+    record.seen |= 1;
+    record.psn_first = psn_of(cold.psns.first());
+    record.psn_next = psn_of(flow.psn_next);
+  }
+  current_.flows.push_back(record);
+  emit_histogram(slot, HistogramKind::gap_ns, cold.gaps);
+  emit_histogram(slot, HistogramKind::message_bytes, cold.sizes);
+  emit_histogram(slot, HistogramKind::ack_ns, cold.latencies);
+  record = identity_of(record);
+  flow.packets = 0;
+  flow.data_packets = 0;
+  flow.wire_bytes = 0;
+  flow.data_bytes = 0;
+  flow.burst_packets_before = 0;
+  flow.burst_bytes_before = 0;
+}
+
+std::vector<std::uint32_t> Meter::live_slots_by_flow() const {
+  std::vector<std::uint32_t> slots;
+  slots.reserve(table_.size());
+  for (std::uint32_t slot = 0; slot < hot_.size(); ++slot) {
+    if (live_[slot]) slots.push_back(slot);
+  }
+  std::sort(slots.begin(), slots.end(),
+            [this](std::uint32_t a, std::uint32_t b) { return cold_[a].record.flow < cold_[b].record.flow; });
+  return slots;
+}
+
+// Evicted flows may have smaller or larger numbers than those still here.
+void Meter::write_windows(std::int64_t begin_ns, const std::vector<std::uint32_t>& slots) {
+  struct FlowWindows {
+    std::uint32_t flow;
+    std::vector<Window> windows;
+  };
+  std::vector<FlowWindows> evicted;
+  while (windows_.has_retired()) {
+    FlowWindows& one = evicted.emplace_back();
+    one.flow = windows_.take_retired(one.windows);
+  }
+  std::sort(evicted.begin(), evicted.end(), [](const auto& a, const auto& b) { return a.flow < b.flow; });
+  current_.window_ns = config_.window_ns << windows_.shift();
+  WindowBlobWriter writer(window_clock_.index(begin_ns) >> windows_.shift());
+  auto next_evicted = evicted.begin();
+  std::vector<Window> scratch;
+  for (const std::uint32_t slot : slots) {
+    const std::uint32_t flow = cold_[slot].record.flow;
+    for (; next_evicted != evicted.end() && next_evicted->flow < flow; ++next_evicted) {
+      writer.add(next_evicted->flow, next_evicted->windows);
+    }
+    scratch.clear();
+    windows_.take(slot, scratch);
+    writer.add(flow, scratch);
+  }
+  for (; next_evicted != evicted.end(); ++next_evicted) writer.add(next_evicted->flow, next_evicted->windows);
+  current_.windows = writer.finish();
+  current_.counters.window_doublings = windows_.shift();
+  current_.counters.windows_lost = windows_.lost();
+  windows_.begin_interval();
+}
+
+Interval Meter::cut(std::int64_t begin_ns, std::int64_t end_ns) {
+  const std::vector<std::uint32_t> slots = live_slots_by_flow();
+  const std::vector<Pairing::Pair> pairs = pairing_.resolve();
+  std::vector<std::uint32_t> idle;
+  for (const std::uint32_t slot : slots) {
+    ColdFlow& cold = cold_[slot];
+    cold.messages.expire(end_ns - MessageTracker::kRepairNs, done_);
+    if (cold.responses) cold.responses->messages.expire(end_ns - MessageTracker::kRepairNs, done_);
+    record_messages(slot);
+    const bool is_idle = end_ns - hot_[slot].last_ns > config_.idle_ns;
+    if (is_idle) {
+      flush_messages(slot);
+      idle.push_back(slot);
+    }
+    if (hot_[slot].packets != 0) close_interval(slot, pairs[slot]);
+  }
+  write_windows(begin_ns, slots);
+  for (const std::uint32_t slot : idle) remove_flow(slot);
+  current_.counters.flows_aged_out = idle.size();
+  current_.begin_ns = begin_ns;
+  current_.end_ns = end_ns;
+  std::sort(current_.flows.begin(), current_.flows.end(),
+            [](const FlowRecord& a, const FlowRecord& b) { return a.flow < b.flow; });
+  evicted_records_ = 0;
+  return std::exchange(current_, Interval{});
+}
+
+Interval Meter::finish(std::int64_t begin_ns, std::int64_t end_ns) {
+  for (const std::uint32_t slot : live_slots_by_flow()) flush_messages(slot);
+  return cut(begin_ns, end_ns);
+}
+
+}  // namespace pulse

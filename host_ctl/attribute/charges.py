@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Charges lost time to whoever caused it: late sends, late credits, slow transfers, repairs.
+
+Every charge is a stretch of time in which one NIC (or one edge) held up the rest: it had all that it
+needed, beyond the time that it or its peers normally take. Peers of a ring or an all-to-all share their
+norms, since they play the same part; elsewhere a NIC's own past is the norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpu_app.wire.records import EventKind
+from host_ctl.attribute.gates import Action, Gates, find_inputs
+from host_ctl.attribute.program import Arrivals, Program
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
+
+
+class Charge(IntEnum):
+    """What a stretch of time is charged as."""
+
+    HOST = 1
+    CREDIT = 2
+    TRANSFER = 3
+    REPAIR = 4
+
+
+CHARGE = np.dtype(
+    [("start", "<i8"), ("end", "<i8"), ("row", "<i8"), ("src", "<i4"), ("dst", "<i4"), ("kind", "u1"), ("first", "u1")]
+)
+"""One stretch of lost time: ns on the common clock, the transfer that it held up, and the edge's ends.
+HOST is charged to ``src``, CREDIT to ``dst``, TRANSFER and REPAIR to the edge. ``first`` marks the first
+message of a unit, where a rank's computing shows."""
+
+_NORMAL = 0.25
+_SYMMETRIC = ("ring", "alltoall")
+_REPAIR_EVENTS = (EventKind.REPEAT, EventKind.GAP, EventKind.LATE, EventKind.NAK_SEQUENCE)
+
+
+def charge_all(traffic: Traffic, program: Program, gates: tuple[Gates, ...]) -> Table:
+    """All charges of a job, in order of time."""
+    normal_send = _normal_lags(program, gates)
+    posts = _credit_actions(traffic, program)
+    post_lag = _credit_lags(traffic, program, posts)
+    _tighten_by_entry(program, normal_send, post_lag)
+    parts = []
+    for index, gate in enumerate(gates):
+        parts.append(_late_sends(traffic, program, gate, normal_send[index]))
+        parts.append(_late_credits(traffic, program, gate, normal_send[index], post_lag[index]))
+    parts.append(_slow_transfers(traffic, program))
+    charges = np.concatenate(parts)
+    return charges[np.argsort(charges["start"], kind="stable")]
+
+
+def ready_ns(gate: Gates) -> NDArray[np.int64]:
+    """When each message had its input and its lane free; MISSING when neither is known."""
+    return np.maximum(gate.input_ns, gate.before_ns)
+
+
+def _pool_key(program: Program, lane_index: int) -> Hashable:
+    lane = program.lanes[lane_index]
+    if program.job.timelines[lane.group].group.algorithm in _SYMMETRIC:
+        return ("group", lane.group, lane.volume)
+    return ("lane", lane_index)
+
+
+def _pooled(
+    program: Program, lags: list[NDArray[np.float64]], use: Callable[[NDArray[np.float64]], float]
+) -> list[NDArray[np.float64]]:
+    """For every lane, a statistic of the lags per place, pooled over lanes that play the same part.
+
+    Lags are per message, NaN where unknown; the result is per message too.
+    """
+    pools: dict[Hashable, list[int]] = {}
+    for index in range(len(lags)):
+        pools.setdefault(_pool_key(program, index), []).append(index)
+    out: list[NDArray[np.float64]] = [np.empty(0)] * len(lags)
+    for members in pools.values():
+        place = np.concatenate([program.lanes[i].place for i in members])
+        value = np.concatenate([lags[i] for i in members])
+        known = ~np.isnan(value)
+        statistic = np.full(int(place.max()) + 1, np.nan)
+        order = np.argsort(place[known], kind="stable")
+        at, sorted_value = place[known][order], value[known][order]
+        starts = np.flatnonzero(np.r_[True, at[1:] != at[:-1]]) if len(at) else np.empty(0, np.int64)
+        for a, b in zip(starts, np.r_[starts[1:], len(at)], strict=False):
+            statistic[at[a]] = use(sorted_value[a:b])
+        for i in members:
+            out[i] = statistic[program.lanes[i].place]
+    return out
+
+
+def _low(values: NDArray[np.float64]) -> float:
+    return float(np.quantile(values, _NORMAL))
+
+
+def _normal_lags(program: Program, gates: tuple[Gates, ...]) -> list[NDArray[np.float64]]:
+    """The normal time from ready to sent, per message: low quartile where the credit did not hold it up."""
+    free, every = [], []
+    for gate in gates:
+        ready = ready_ns(gate)
+        lag = np.where(ready != MISSING, gate.start_ns - ready, np.nan).astype(np.float64)
+        held = (gate.credit_ns != MISSING) & (gate.credit_ns - ready > 0.2 * (gate.start_ns - ready))
+        every.append(lag)
+        free.append(np.where(held, np.nan, lag))
+    normal = _pooled(program, free, _low)
+    fallback = _pooled(program, every, _low)
+    return [np.where(np.isnan(n), f, n) for n, f in zip(normal, fallback, strict=True)]
+
+
+def _credit_actions(traffic: Traffic, program: Program) -> list[Action]:
+    actions = []
+    for lane in program.lanes:
+        t = traffic.transfers[lane.rows]
+        posted = np.where(t["credit_tx"] != MISSING, t["credit_tx"], t["credit_rx"])
+        actions.append(Action(lane, traffic.edges[lane.edge][1], posted))
+    return actions
+
+
+def _credit_lags(
+    traffic: Traffic, program: Program, posts: list[Action]
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Per lane and message: the lag of its credit behind what the receiver needed to grant it, and the norm.
+
+    A receiver grants a slot once an earlier message has left it: it needs arrivals and own sends alike.
+    """
+    sends = [_as_source(traffic, program, index) for index in range(len(program.lanes))]
+    inputs = find_inputs(posts, [*program.arrivals, *sends], traffic, program)
+    lags = []
+    for post, (input_ns, _) in zip(posts, inputs, strict=True):
+        known = (post.times != MISSING) & (input_ns != MISSING)
+        lags.append(np.where(known, post.times - input_ns, np.nan).astype(np.float64))
+    return list(zip(lags, _pooled(program, lags, _low), strict=True))
+
+
+def _as_source(traffic: Traffic, program: Program, index: int) -> Arrivals:
+    """A lane's own sends in the shape of arrivals, so that credits can be found to depend on them."""
+    lane = program.lanes[index]
+    times = send_start(traffic.transfers[lane.rows])
+    src = traffic.edges[lane.edge][0]
+    return Arrivals(src, lane.group, (lane.edge,), times, lane.rows, lane.base, lane.first)
+
+
+def _tighten_by_entry(
+    program: Program,
+    normal_send: list[NDArray[np.float64]],
+    post_lag: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
+) -> None:
+    """Where credits are posted on entering a collective, they show the computing time without waiting.
+
+    There a first send may always have been held up by its credit, so that its own low quartile is too
+    large; the time to the first credit is not. Credits posted early by the host come long before.
+    """
+    for index, lane in enumerate(program.lanes):
+        first = lane.place == 0
+        entry = post_lag[index][1][first]
+        usual = normal_send[index][first]
+        with np.errstate(invalid="ignore"):
+            on_entry = entry > 0.5 * usual
+        normal_send[index][first] = np.where(on_entry, np.fmin(entry, usual), usual)
+
+
+def _late_sends(
+    traffic: Traffic, program: Program, gate: Gates, normal: NDArray[np.float64]
+) -> Table:
+    lane = program.lanes[gate.lane]
+    free = np.maximum(_plus(ready_ns(gate), normal), np.maximum(gate.credit_ns, gate.before_ns))
+    late = (free != MISSING) & (ready_ns(gate) != MISSING) & (gate.start_ns > free)
+    return _charges(traffic, lane.rows, free, gate.start_ns, late, Charge.HOST, lane.place)
+
+
+def _late_credits(
+    traffic: Traffic,
+    program: Program,
+    gate: Gates,
+    normal: NDArray[np.float64],
+    post_lag: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> Table:
+    """Credits that came later than normal, as far as a sender waited for them."""
+    lane = program.lanes[gate.lane]
+    lag, usual = post_lag
+    waited = gate.credit_ns - np.maximum(_plus(ready_ns(gate), normal), gate.before_ns)
+    with np.errstate(invalid="ignore"):
+        excess = np.fmin(lag - usual, waited)
+        late = (gate.credit_ns != MISSING) & (ready_ns(gate) != MISSING) & (excess > 0)
+    length = np.where(late, excess, 0).astype(np.int64)
+    return _charges(
+        traffic, lane.rows, gate.credit_ns - length, gate.credit_ns, late, Charge.CREDIT, lane.place
+    )
+
+
+def _plus(ns: NDArray[np.int64], add: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.where(ns == MISSING, MISSING, ns + np.nan_to_num(add).astype(np.int64))
+
+
+def _slow_transfers(traffic: Traffic, program: Program) -> Table:
+    """Messages that were under way for longer than their group's median for their size."""
+    parts = []
+    repaired = repaired_rows(traffic)
+    for number in range(len(program.job.timelines)):
+        rows = np.concatenate([lane.rows for lane in program.lanes if lane.group == number])
+        t = traffic.transfers[rows]
+        start, end = send_start(t), arrival(t)
+        took = end - start
+        sizes, which = np.unique(t["bytes"], return_inverse=True)
+        normal = np.array([np.median(took[which == i]) for i in range(len(sizes))])[which].astype(np.int64)
+        slow = took > normal
+        fixed = np.isin(rows, repaired)
+        place = np.ones(len(rows), np.int64)
+        for mask, kind in ((slow & ~fixed, Charge.TRANSFER), (slow & fixed, Charge.REPAIR)):
+            parts.append(_charges(traffic, rows, start + normal, end, mask, kind, place))
+    return np.concatenate(parts)
+
+
+def repaired_rows(traffic: Traffic) -> NDArray[np.int64]:
+    """Transfers during which their link repeated or lost packets."""
+    found = []
+    kinds = np.array([int(k) for k in _REPAIR_EVENTS])
+    start, end = send_start(traffic.transfers), arrival(traffic.transfers)
+    del start, end, kinds
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _charges(
+    traffic: Traffic,
+    rows: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    mask: NDArray[np.bool_],
+    kind: Charge,
+    place: NDArray[np.int64],
+) -> Table:
+    out = np.zeros(int(mask.sum()), CHARGE)
+    out["start"], out["end"], out["row"] = start[mask], end[mask], rows[mask]
+    edges = np.array(traffic.edges).reshape(-1, 2)[traffic.transfers["edge"][rows[mask]]]
+    out["src"], out["dst"] = edges[:, 0], edges[:, 1]
+    out["kind"] = kind
+    out["first"] = place[mask] == 0
+    return out

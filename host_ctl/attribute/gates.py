@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learns what every send waits for, and finds what it did wait for.
+
+A rank may send its k-th message once certain messages have arrived: in a ring the one that it forwards,
+at the begin of an iteration the whole of the iteration before, in a pipeline the activations of this
+micro-batch. Nobody tells Pulse which, but over many iterations (and over the members of a ring, which
+all play the same part) the *least* number of arrivals with which the k-th message was ever sent comes
+down to the number that it needs. "The last arrival before the send" would be wrong: early data for a late
+rank arrives during its lateness and would hide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_ctl.attribute.program import UNKNOWN, Arrivals, Lane, Program
+from host_ctl.reconstruct.transfers import MISSING, Traffic, grant, send_end, send_start
+
+_LOWEST = 0.02  # of the leads seen at one place: a capture that lost a packet must not undercut it
+_SYMMETRIC = ("ring", "alltoall")
+NOTHING = np.int64(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """For every message of one lane, in its order, when it could have been sent (ns, common clock).
+
+    ``input_ns``: its last needed arrival (MISSING when none is known); ``input_row``: that transfer
+    (NOTHING when none); ``credit_ns``: when the sender knew of its credit (MISSING without credits);
+    ``before_ns``: when the lane's message before it had left; ``start_ns``: when it was sent.
+    """
+
+    lane: int
+    input_ns: NDArray[np.int64]
+    input_row: NDArray[np.int64]
+    credit_ns: NDArray[np.int64]
+    before_ns: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+
+
+def find_gates(traffic: Traffic, program: Program) -> tuple[Gates, ...]:
+    """The gates of every lane, in the program's order."""
+    needs = _learn_needs(traffic, program)
+    return tuple(_gates(index, traffic, program, needs) for index in range(len(program.lanes)))
+
+
+_NeedKey = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that a NIC's host does once per message of a lane: sending it, or granting its credit."""
+
+    lane: Lane
+    endpoint: int
+    times: NDArray[np.int64]
+
+
+_NeedKey = tuple[int, int]
+
+
+def find_gates(traffic: Traffic, program: Program) -> tuple[Gates, ...]:
+    """The gates of every lane's sends, in the program's order."""
+    actions = [
+        Action(lane, traffic.edges[lane.edge][0], send_start(traffic.transfers[lane.rows]))
+        for lane in program.lanes
+    ]
+    inputs = find_inputs(actions, program.arrivals, traffic, program)
+    gates = []
+    for index, (action, (input_ns, input_row)) in enumerate(zip(actions, inputs, strict=True)):
+        t = traffic.transfers[action.lane.rows]
+        end = send_end(t)
+        before = np.r_[MISSING, np.maximum.accumulate(end)[:-1]]
+        gates.append(Gates(index, input_ns, input_row, grant(t), before, action.times, end))
+    return tuple(gates)
+
+
+def find_inputs(
+    actions: Sequence[Action], sources: Sequence[Arrivals], traffic: Traffic, program: Program
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """For every action, per message: when its last needed input was there (MISSING), and that row (NOTHING)."""
+    needs = _learn_needs(actions, sources, traffic, program)
+    found = []
+    for index, action in enumerate(actions):
+        input_ns = np.full(len(action.times), MISSING)
+        input_row = np.full(len(action.times), NOTHING)
+        for number in _on_same_machine(action.endpoint, sources, traffic):
+            source = sources[number]
+            at = _needed_index(action, source, needs.get((index, number)), program)
+            usable = (at >= 0) & (at < len(source.times))
+            when = np.where(usable, source.times[np.where(usable, at, 0)], MISSING)
+            later = when > input_ns
+            input_ns[later] = when[later]
+            input_row[later] = source.rows[at[later]]
+        found.append((input_ns, input_row))
+    return found
+
+
+def _on_same_machine(endpoint: int, sources: Sequence[Arrivals], traffic: Traffic) -> list[int]:
+    machine = traffic.endpoints[endpoint].machine
+    return [i for i, s in enumerate(sources) if traffic.endpoints[s.endpoint].machine == machine]
+
+
+def _learn_needs(
+    actions: Sequence[Action], sources: Sequence[Arrivals], traffic: Traffic, program: Program
+) -> dict[_NeedKey, NDArray[np.int64]]:
+    """For each (action, source) of one machine: the source's items of the unit needed per place."""
+    found: dict[_NeedKey, NDArray[np.int64]] = {}
+    pools: dict[tuple[int, int, bool], list[_NeedKey]] = {}
+    for index, action in enumerate(actions):
+        if not action.lane.volume:
+            continue
+        for number in _on_same_machine(action.endpoint, sources, traffic):
+            source = sources[number]
+            need = _least_lead(action, source)
+            if need is None:
+                continue
+            found[index, number] = need
+            groups = (action.lane.group, source.group)
+            if all(program.job.timelines[g].group.algorithm in _SYMMETRIC for g in groups):
+                key = (*groups, source.endpoint == action.endpoint)
+                pools.setdefault(key, []).append((index, number))
+    for keys in pools.values():
+        if len(keys) > 1 and len({len(found[k]) for k in keys}) == 1:
+            found.update(dict.fromkeys(keys, np.minimum.reduce([found[k] for k in keys])))
+    return found
+
+
+def _least_lead(action: Action, source: Arrivals) -> NDArray[np.int64] | None:
+    lane = action.lane
+    usable = (lane.unit != UNKNOWN) & (action.times != MISSING)
+    usable &= source.base[lane.unit] != UNKNOWN
+    if not usable.any():
+        return None
+    lead = np.searchsorted(source.times, action.times[usable], side="right") - source.base[lane.unit[usable]]
+    place = lane.place[usable]
+    order = np.lexsort((lead, place))
+    place, lead = place[order], lead[order]
+    first = np.searchsorted(place, np.arange(lane.volume))
+    count = np.searchsorted(place, np.arange(lane.volume), side="right") - first
+    if (count == 0).any():
+        return None
+    need = lead[first + (count * _LOWEST).astype(np.int64)]
+    # Messages leave in order: what a later one can do without, an earlier one does not need either.
+    return np.asarray(np.minimum.accumulate(need[::-1])[::-1])
+
+
+def _needed_index(
+    action: Action, source: Arrivals, need: NDArray[np.int64] | None, program: Program
+) -> NDArray[np.int64]:
+    """For every message of an action, the index of the source's item that it needs last, -1 for none."""
+    lane = action.lane
+    if need is not None:
+        known = (lane.unit != UNKNOWN) & (lane.place < len(need))
+        base = np.where(known, source.base[lane.unit], UNKNOWN)
+        place = np.where(known, lane.place, 0)
+        return np.where(base != UNKNOWN, base + need[place] - 1, -1)
+    # Without a repeated program an operator needs all that came before it, and nothing of its own.
+    if source.group == lane.group:
+        return source.first[lane.group_unit] - 1
+    begin = action.times[np.flatnonzero(lane.place == 0)]
+    ended = program.job.timelines[source.group].rhythm.ends_ns
+    finished = np.searchsorted(ended, begin, side="right")
+    done = np.r_[source.first, len(source.times)][np.minimum(finished, len(source.first))]
+    which = np.searchsorted(np.flatnonzero(lane.place == 0), np.arange(len(lane.place)), side="right") - 1
+    return done[which] - 1

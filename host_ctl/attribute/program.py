@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lays out what every NIC does in an iteration: its sends, its arrivals, each numbered within the unit.
+
+An iteration repeats a fixed program: the k-th message of an edge in one iteration means the same as the
+k-th in the next. Numbering messages within their unit makes iterations comparable without knowing which
+operators they hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_ctl.reconstruct.jobs import GroupTimeline, Job
+from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
+
+_SAME_PERIOD = 0.1
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The messages of one edge, in order of sending.
+
+    ``rows`` index the transfers; ``unit`` is each message's iteration of the job (UNKNOWN outside),
+    ``place`` its number within the group's unit ``group_unit``; ``base[k]`` counts the messages before
+    iteration k (UNKNOWN when the edge did not take part in it), ``first[u]`` those before the group's
+    unit u. ``volume`` is the usual number per iteration, 0 when it varies.
+    """
+
+    edge: int
+    group: int
+    rows: NDArray[np.int64]
+    unit: NDArray[np.int64]
+    group_unit: NDArray[np.int64]
+    place: NDArray[np.int64]
+    base: NDArray[np.int64]
+    first: NDArray[np.int64]
+    volume: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What arrives at one NIC in one group, in order of arrival.
+
+    ``times`` (ns), ``rows`` (transfers), ``base`` per iteration and ``first`` per unit as in :class:`Lane`.
+    """
+
+    endpoint: int
+    group: int
+    edges: tuple[int, ...]
+    times: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    base: NDArray[np.int64]
+    first: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A job's lanes and arrivals. ``lanes_of`` and ``arrivals_of`` index them by endpoint."""
+
+    job: Job
+    lanes: tuple[Lane, ...]
+    arrivals: tuple[Arrivals, ...]
+    lanes_of: dict[int, tuple[int, ...]]
+    arrivals_of: dict[int, tuple[int, ...]]
+
+
+def lay_out(traffic: Traffic, job: Job) -> Program:
+    """Number all messages of a job."""
+    lanes: list[Lane] = []
+    arrivals: list[Arrivals] = []
+    for number, timeline in enumerate(job.timelines):
+        unit_of_row, iteration_of_unit = _units(timeline, job)
+        mine = [_lane(e, number, traffic, unit_of_row, iteration_of_unit, job) for e in timeline.group.edges]
+        lanes.extend(mine)
+        for member in timeline.group.members:
+            incoming = [lane for lane in mine if traffic.edges[lane.edge][1] == member]
+            if timeline.group.algorithm == "alltoall" and incoming:
+                arrivals.append(_arrivals(member, number, incoming, traffic))
+            else:
+                arrivals.extend(_arrivals(member, number, [lane], traffic) for lane in incoming)
+    lanes_of: dict[int, tuple[int, ...]] = {}
+    for index, lane in enumerate(lanes):
+        src = traffic.edges[lane.edge][0]
+        lanes_of[src] = (*lanes_of.get(src, ()), index)
+    arrivals_of: dict[int, tuple[int, ...]] = {}
+    for index, item in enumerate(arrivals):
+        arrivals_of[item.endpoint] = (*arrivals_of.get(item.endpoint, ()), index)
+    return Program(job, tuple(lanes), tuple(arrivals), lanes_of, arrivals_of)
+
+
+def _units(timeline: GroupTimeline, job: Job) -> tuple[dict[int, int], NDArray[np.int64]]:
+    """The unit of every transfer row of a group, and the job iteration of every unit."""
+    rhythm = timeline.rhythm
+    unit_of_operator = np.searchsorted(rhythm.first, np.arange(len(timeline.operators)), side="right") - 1
+    unit_of_row: dict[int, int] = {}
+    for operator, unit in zip(timeline.operators, unit_of_operator, strict=True):
+        unit_of_row.update(dict.fromkeys(operator.rows.tolist(), int(unit)))
+    return unit_of_row, _iteration_of_unit(timeline, job)
+
+
+def _iteration_of_unit(timeline: GroupTimeline, job: Job) -> NDArray[np.int64]:
+    """Which job iteration each unit is part of; UNKNOWN when the group has a rhythm of its own."""
+    starts = timeline.rhythm.starts_ns
+    period = job.iteration_ns
+    if not timeline.regular or abs(timeline.rhythm.period_ns - period) > _SAME_PERIOD * period:
+        return np.full(len(starts), UNKNOWN)
+    nearest = np.clip(np.searchsorted(job.boundaries_ns, starts, side="right") - 1, 0, job.iterations - 1)
+    phase = (starts - job.boundaries_ns[nearest]) / period
+    middle = float(np.angle(np.exp(2j * np.pi * phase).mean()) / (2 * np.pi)) % 1.0
+    middle -= middle > 0.8  # units that begin just before a boundary belong to the iteration after it
+    centred = starts - middle * period + period / 2
+    iteration = np.searchsorted(job.boundaries_ns, centred, side="right") - 1
+    iteration[(iteration < 0) | (iteration >= job.iterations)] = UNKNOWN
+    # Two units in one iteration would number their messages alike.
+    first = np.r_[True, np.diff(iteration) != 0]
+    return np.where(first, iteration, UNKNOWN)
+
+
+def _lane(
+    edge: int,
+    number: int,
+    traffic: Traffic,
+    unit_of_row: dict[int, int],
+    iteration_of_unit: NDArray[np.int64],
+    job: Job,
+) -> Lane:
+    links = {i for i in job.timelines[number].group.links if traffic.links[i].edge == edge}
+    rows = np.flatnonzero(np.isin(traffic.transfers["link"], sorted(links)))
+    rows = rows[np.argsort(send_start(traffic.transfers[rows]), kind="stable")]
+    unit = np.array([unit_of_row[r] for r in rows.tolist()])
+    first = np.searchsorted(unit, np.arange(len(iteration_of_unit)))
+    place = np.arange(len(rows)) - first[unit]
+    base = np.full(job.iterations, UNKNOWN)
+    known = iteration_of_unit != UNKNOWN
+    base[iteration_of_unit[known]] = first[known]
+    counts = np.diff(np.r_[first, len(rows)])[known]
+    volume = 0
+    if len(counts):
+        values, hits = np.unique(counts, return_counts=True)
+        volume = int(values[np.argmax(hits)])
+        odd = iteration_of_unit[known][counts != volume]
+        base[odd] = UNKNOWN
+    iteration = iteration_of_unit[unit]
+    iteration = np.where(base[iteration] == UNKNOWN, UNKNOWN, iteration)
+    return Lane(edge, number, rows, iteration, unit, place, base, first, volume)
+
+
+def _arrivals(endpoint: int, number: int, lanes: list[Lane], traffic: Traffic) -> Arrivals:
+    rows = np.concatenate([lane.rows for lane in lanes])
+    times = arrival(traffic.transfers[rows])
+    order = np.argsort(times, kind="stable")
+    bases = np.stack([lane.base for lane in lanes])
+    base = np.where((bases == UNKNOWN).any(axis=0), UNKNOWN, bases.sum(axis=0))
+    first = np.sum([lane.first for lane in lanes], axis=0)
+    edges = tuple(lane.edge for lane in lanes)
+    return Arrivals(endpoint, number, edges, times[order], rows[order], base, first)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins groups into training jobs and numbers their iterations.
+
+Groups belong to one job when they share a NIC, or when they share a machine and a rhythm (rails that
+never meet on the wire). Traffic that moves one way only, or that has no rhythm, is set aside: storage,
+bandwidth tests and the like are no training job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_ctl.reconstruct.groups import Group, find_groups
+from host_ctl.reconstruct.operators import Operator, cut_operators
+from host_ctl.reconstruct.rhythm import Rhythm, find_rhythm
+from host_ctl.reconstruct.transfers import Traffic
+
+_SAME_PERIOD = 0.05
+_REGULAR = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTimeline:
+    """One group's operators and the units in which they repeat.
+
+    ``regular`` says that every link moves the same number of messages in (nearly) every unit, so that
+    the k-th message of a unit means the same in all of them.
+    """
+
+    group: Group
+    operators: tuple[Operator, ...]
+    rhythm: Rhythm
+    regular: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job: its groups and when each of its iterations began.
+
+    ``boundaries_ns`` has one entry per iteration and one more at the end (common clock).
+    """
+
+    id: str
+    timelines: tuple[GroupTimeline, ...]
+    members: tuple[int, ...]
+    boundaries_ns: NDArray[np.int64]
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations were seen, the first and last perhaps in part."""
+        return len(self.boundaries_ns) - 1
+
+    @property
+    def iteration_ns(self) -> float:
+        """Median time of one iteration."""
+        return float(np.median(np.diff(self.boundaries_ns)))
+
+
+def find_jobs(traffic: Traffic) -> tuple[tuple[Job, ...], tuple[Group, ...]]:
+    """The training jobs of a capture, and the groups that were set aside."""
+    timelines: list[GroupTimeline] = []
+    aside: list[Group] = []
+    for index, group in enumerate(find_groups(traffic)):
+        timeline = _timeline(traffic, group, index)
+        if timeline is None or not _is_collective(group, traffic):
+            aside.append(group)
+        else:
+            timelines.append(timeline)
+    jobs = [
+        _job(f"job-{number + 1}", [timelines[i] for i in members])
+        for number, members in enumerate(_partition(timelines, traffic))
+    ]
+    return tuple(jobs), tuple(aside)
+
+
+def _timeline(traffic: Traffic, group: Group, index: int) -> GroupTimeline | None:
+    operators = cut_operators(traffic, group, index)
+    if not operators:
+        return None
+    rhythm = find_rhythm(
+        np.array([o.messages for o in operators]),
+        np.array([o.start_ns for o in operators]),
+        np.array([o.end_ns for o in operators]),
+    )
+    if rhythm is None:
+        return None
+    units = np.add.reduceat(np.array([o.messages for o in operators]), rhythm.first)
+    values, counts = np.unique(units, return_counts=True)
+    return GroupTimeline(group, operators, rhythm, bool(counts.max() >= _REGULAR * len(units) and values[0]))
+
+
+def _is_collective(group: Group, traffic: Traffic) -> bool:
+    """Whether somebody both sends and receives: a group of one-way streams waits for nobody."""
+    senders = {traffic.edges[e][0] for e in group.edges}
+    receivers = {traffic.edges[e][1] for e in group.edges}
+    return bool(senders & receivers)
+
+
+def _partition(timelines: Sequence[GroupTimeline], traffic: Traffic) -> list[list[int]]:
+    """Which timelines belong together, as lists of indices, the largest first."""
+    parent = list(range(len(timelines)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    for a in range(len(timelines)):
+        for b in range(a + 1, len(timelines)):
+            if _belong_together(timelines[a], timelines[b], traffic):
+                parent[root(b)] = root(a)
+    parts: dict[int, list[int]] = {}
+    for i in range(len(timelines)):
+        parts.setdefault(root(i), []).append(i)
+    return sorted(parts.values(), key=lambda p: (-len(p), p))
+
+
+def _belong_together(a: GroupTimeline, b: GroupTimeline, traffic: Traffic) -> bool:
+    if set(a.group.members) & set(b.group.members):
+        return True
+    machines = [{traffic.endpoints[m].machine for m in t.group.members} for t in (a, b)]
+    if not machines[0] & machines[1]:
+        return False
+    periods = (a.rhythm.period_ns, b.rhythm.period_ns)
+    return abs(periods[0] - periods[1]) <= _SAME_PERIOD * max(periods)
+
+
+def _job(name: str, timelines: list[GroupTimeline]) -> Job:
+    """A job whose iterations are the units of its slowest regular rhythm."""
+    regular = [t for t in timelines if t.regular] or timelines
+    longest = max(t.rhythm.period_ns for t in regular)
+    slow = [t for t in regular if t.rhythm.period_ns >= (1 - _SAME_PERIOD) * longest]
+    lead = max(slow, key=lambda t: (t.rhythm.units, -int(t.rhythm.starts_ns[0])))
+    end = max(int(t.rhythm.ends_ns[-1]) for t in timelines)
+    boundaries = np.r_[lead.rhythm.starts_ns, max(end, int(lead.rhythm.starts_ns[-1]) + 1)]
+    members = sorted({m for t in timelines for m in t.group.members})
+    return Job(name, tuple(timelines), tuple(members), boundaries)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cuts the traffic of a group into operators.
+
+A cut lies where the group is *balanced*: at a silence at which all its links have moved equally many
+messages since the capture began. Silence alone would be wrong, because a late rank silences its group
+inside an operator; volume alone would need the operator's size. Equal back-to-back operators without a
+silence between them stay together as one burst, which later stages must not mind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.groups import Group
+from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
+
+_EQUAL_COUNTS = 0.15
+_SHORT_SILENCE = 0.1
+_MAX_CANDIDATES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One collective, or a burst of them, of one group.
+
+    ``rows`` index the group's transfers in :class:`Traffic`; times are ns on the common clock, from the
+    first packet sent to the last one arrived; ``complete`` is False when the group was cut unbalanced,
+    which only the last operator of a capture can be.
+    """
+
+    group: int
+    rows: NDArray[np.int64]
+    start_ns: int
+    end_ns: int
+    messages: int
+    bytes: int
+    complete: bool
+
+
+def cut_operators(traffic: Traffic, group: Group, index: int) -> tuple[Operator, ...]:
+    """Cut one group's transfers into operators, in order of time."""
+    rows = np.flatnonzero(np.isin(traffic.transfers["link"], group.links))
+    t = traffic.transfers[rows]
+    order = np.argsort(send_start(t), kind="stable")
+    rows, t = rows[order], t[order]
+    start = send_start(t)
+    busy_until = np.maximum.accumulate(arrival(t))
+    links = np.searchsorted(np.array(group.links), t["link"])
+    cuts = _balanced_cuts(start, busy_until, links, len(group.links))
+    edges = [0, *(int(c) for c in cuts), len(rows)]
+    operators = []
+    for a, b in zip(edges[:-1], edges[1:], strict=True):
+        if a == b:
+            continue
+        part = t[a:b]
+        operators.append(
+            Operator(
+                group=index,
+                rows=rows[a:b],
+                start_ns=int(start[a]),
+                end_ns=int(arrival(part).max()),
+                messages=b - a,
+                bytes=int(part["bytes"].sum()),
+                complete=True,
+            )
+        )
+    return _mark_incomplete(operators, links, len(group.links))
+
+
+def _balanced_cuts(
+    start: NDArray[np.int64],
+    busy_until: NDArray[np.int64],
+    links: NDArray[np.int64],
+    n_links: int,
+) -> NDArray[np.int64]:
+    """Indices (into the transfers in order of start) at which a new operator begins."""
+    silence = start[1:] - busy_until[:-1]
+    candidates = np.flatnonzero(silence > 0) + 1
+    if len(candidates) > _MAX_CANDIDATES:
+        longest = np.argpartition(silence[candidates - 1], -_MAX_CANDIDATES)[-_MAX_CANDIDATES:]
+        candidates = np.sort(candidates[longest])
+    if not len(candidates):
+        return candidates
+    moved = _moved(links, n_links, candidates)
+    balanced = _is_balanced(moved, np.bincount(links, minlength=n_links), silence[candidates - 1])
+    candidates = candidates[balanced]
+    if not len(candidates):
+        return candidates
+    length = silence[candidates - 1]
+    return candidates[length >= _SHORT_SILENCE * np.percentile(length, 75)]
+
+
+def _moved(links: NDArray[np.int64], n_links: int, candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Messages that each link had begun before each candidate: (candidates, links)."""
+    moved = np.empty((len(candidates), n_links), dtype=np.int64)
+    for link in range(n_links):
+        moved[:, link] = np.searchsorted(np.flatnonzero(links == link), candidates, side="left")
+    return moved
+
+
+def _is_balanced(
+    moved: NDArray[np.int64], totals: NDArray[np.int64], silence: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    if totals.max() - totals.min() <= max(_EQUAL_COUNTS * totals.max(), 2):
+        # Equal links. A capture that began inside an operator has constant differences instead of none:
+        # the commonest ones at the longest silences tell them.
+        difference = moved - moved[:, :1]
+        longest = np.argsort(-silence, kind="stable")[: max(5, len(silence) // 10)]
+        kinds, counts = np.unique(difference[longest], axis=0, return_counts=True)
+        return np.asarray((difference == kinds[np.argmax(counts)]).all(axis=1))
+    share = moved / totals
+    even = (np.abs(share - share.mean(axis=1, keepdims=True)) * totals <= 1.0).all(axis=1)
+    if even.sum() >= 3:
+        return np.asarray(even)
+    # Unequal all-to-all: balanced once every link has moved since the cut before.
+    every_link = np.zeros(len(moved), dtype=bool)
+    last = np.zeros(moved.shape[1], dtype=np.int64)
+    threshold = np.percentile(silence, 75) * _SHORT_SILENCE
+    for i in range(len(moved)):
+        if silence[i] >= threshold and (moved[i] > last).all():
+            every_link[i] = True
+            last = moved[i]
+    return every_link
+
+
+def _mark_incomplete(
+    operators: list[Operator], links: NDArray[np.int64], n_links: int
+) -> tuple[Operator, ...]:
+    """The last operator is incomplete when its links have moved unlike those of all operators before."""
+    if len(operators) < 2:
+        return tuple(operators)
+    at = np.cumsum([0, *(o.messages for o in operators)])
+    counts = [np.bincount(links[a:b], minlength=n_links) for a, b in zip(at[:-1], at[1:], strict=True)]
+    last = counts[-1]
+    known = any(np.array_equal(last, c) for c in counts[:-1])
+    proportional = last.max() == last.min() and all(c.max() == c.min() for c in counts[1:-1])
+    if known or (proportional and last.min() >= min(c.min() for c in counts[:-1])):
+        return tuple(operators)
+    final = operators[-1]
+    operators[-1] = Operator(
+        final.group, final.rows, final.start_ns, final.end_ns, final.messages, final.bytes, complete=False
+    )
+    return tuple(operators)
+
+
+def link_counts(operator: Operator, transfers: Table, group: Group) -> NDArray[np.int64]:
+    """Messages per link of the group that an operator moved."""
+    links = np.searchsorted(np.array(group.links), transfers["link"][operator.rows])
+    return np.bincount(links, minlength=len(group.links))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the training iteration in a group's operators.
+
+Balanced cuts lie on a lattice of message counts, and an iteration is the period with which the lengths
+of the silences repeat over that lattice: layers, then the optimiser, then layers again. Counting in
+messages instead of operators makes the result the same however operators were merged or split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MIN_UNITS = 4
+_ON_LATTICE = 0.95
+_LATTICE_DENSITY = 0.05
+_MAX_LATTICE = 1_000_000
+_MAX_PERIOD = 256
+_SHORT = 0.02
+_FLAT = 0.05
+_EXPLAINED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """Repeated units of one group: unit k is the operators ``[first[k], first[k + 1])``.
+
+    ``starts_ns`` and ``ends_ns`` are each unit's first packet and last arrival on the common clock.
+    """
+
+    first: NDArray[np.int64]
+    starts_ns: NDArray[np.int64]
+    ends_ns: NDArray[np.int64]
+
+    @property
+    def units(self) -> int:
+        """How many repetitions there are."""
+        return len(self.starts_ns)
+
+    @property
+    def period_ns(self) -> float:
+        """Median time from one unit's start to the next."""
+        return float(np.median(np.diff(self.starts_ns))) if self.units > 1 else 0.0
+
+
+def find_rhythm(
+    messages: NDArray[np.int64], starts_ns: NDArray[np.int64], ends_ns: NDArray[np.int64]
+) -> Rhythm | None:
+    """The repetition of a group's operators, given their message counts and times; None if there is none."""
+    if len(messages) < _MIN_UNITS:
+        return None
+    cuts = np.cumsum(messages)[:-1]
+    silence = np.maximum(starts_ns[1:] - ends_ns[:-1], 1)
+    quantum, phase = _quantum(cuts)
+    period, offset = _lattice_period(cuts, silence, quantum, phase)
+    if period is None:
+        bounds = np.arange(len(messages) + 1)
+    else:
+        on_bound = (cuts - phase) // quantum % period == offset
+        on_bound &= (cuts - phase) % quantum == 0
+        bounds = np.unique(np.r_[0, np.flatnonzero(on_bound) + 1, len(messages)])
+    if len(bounds) - 1 < _MIN_UNITS:
+        return None
+    first = bounds[:-1]
+    return Rhythm(first, starts_ns[first], ends_ns[bounds[1:] - 1])
+
+
+def _quantum(cuts: NDArray[np.int64]) -> tuple[int, int]:
+    """The largest step (and its phase) such that nearly all cuts lie on its lattice."""
+    steps = np.unique(np.diff(cuts))
+    for step in steps[::-1]:
+        phases, hits = np.unique(cuts % step, return_counts=True)
+        if hits.max() >= _ON_LATTICE * len(cuts):
+            return int(step), int(phases[np.argmax(hits)])
+    return 1, 0
+
+
+def _lattice_period(
+    cuts: NDArray[np.int64], silence: NDArray[np.int64], quantum: int, phase: int
+) -> tuple[int | None, int]:
+    """The period of the silences over the lattice, and the phase of the longest; None without a lattice.
+
+    A lattice point that is no cut counts as no silence, so that merged operators weaken the pattern
+    instead of shifting it.
+    """
+    on = (cuts - phase) % quantum == 0
+    at = (cuts[on] - phase) // quantum
+    at -= at[0]
+    length = int(at[-1]) + 1
+    if length > _MAX_LATTICE or len(at) < _LATTICE_DENSITY * length:
+        return None, 0
+    signal = np.zeros(length)
+    signal[at] = np.log1p(silence[on] / (_SHORT * np.percentile(silence[on], 75)))
+    first = int((cuts[on][0] - phase) // quantum)
+    explained = {p: _explained(signal, p) for p in range(2, min(_MAX_PERIOD, length // _MIN_UNITS) + 1)}
+    best = max(explained.values(), default=0.0)
+    period = 1
+    if best >= _EXPLAINED:
+        period = min(p for p, share in explained.items() if share >= 0.9 * best)
+    means = [signal[k::period].mean() for k in range(period)]
+    return period, (int(np.argmax(means)) + first) % period
+
+
+def _explained(signal: NDArray[np.float64], period: int) -> float:
+    """Share of the signal's variance that a repetition with this period explains (adjusted R^2)."""
+    usable = signal[: len(signal) // period * period].reshape(-1, period)
+    total = float(usable.var())
+    if total <= _FLAT:
+        return 0.0
+    within = float(((usable - usable.mean(axis=0)) ** 2).sum()) / max(1, usable.size - period)
+    return 1.0 - within / total

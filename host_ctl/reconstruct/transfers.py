@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins what the two ends of every flow saw into one table of data transfers.
+
+A *transfer* is one message of training data: the bulk write of a slot together with the zero-length
+write-with-immediate that completes it, where the stack uses one. Each carries the times of both ends
+and of the credit that allowed it. Small control writes that run against the data of their connection
+are credits; nothing about their size or opcode is assumed beyond that they are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpu_app.wire.records import NO_FLOW, MessageFlag
+from host_ctl.align.clock import Alignment
+from host_ctl.ingest.series import NicSeries, Table
+
+MISSING = np.int64(np.iinfo(np.int64).min)
+"""A time that no capture shows."""
+
+_PSN_SPACE = 1 << 24
+_ATOMICS = (0x13, 0x14)
+
+TRANSFER = np.dtype(
+    [
+        ("tx_start", "<i8"),
+        ("tx_end", "<i8"),
+        ("rx_start", "<i8"),
+        ("rx_end", "<i8"),
+        ("credit_tx", "<i8"),
+        ("credit_rx", "<i8"),
+        ("position", "<i8"),
+        ("bytes", "<u8"),
+        ("link", "<u4"),
+        ("edge", "<u4"),
+        ("flags", "u1"),
+    ]
+)
+"""One data message. Times are ns on the common clock, MISSING where the end has no capture.
+``position`` counts the packets of the flow before it (the PSN, unwrapped); ``link`` and ``edge`` index
+:class:`Traffic`'s lists; ``credit_tx`` is when the receiver granted it, ``credit_rx`` when the sender knew."""
+
+CREDIT = np.dtype([("tx", "<i8"), ("rx", "<i8"), ("link", "<u4"), ("index", "<u4")])
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One NIC of the job, captured or only seen from the other side."""
+
+    machine: str
+    nic: str | None
+    addresses: tuple[str, ...]
+    series: int | None
+
+    @property
+    def name(self) -> str:
+        """``machine/nic`` as reports name it."""
+        return f"{self.machine}/{self.nic}" if self.nic else self.machine
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of one connection: the queue pair ``dest_qpn`` of ``dst`` as written to by ``src``.
+
+    ``sender_flow`` and ``receiver_flow`` are the flow's index in the series of either end, or None.
+    ``credits`` counts the credits seen for it; ``unused_credits`` those granted after its last message.
+    """
+
+    src: int
+    dst: int
+    dest_qpn: int
+    sender_flow: int | None
+    receiver_flow: int | None
+    edge: int
+    credits: int
+    unused_credits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """All data of the capture on the common clock, ordered by link and position.
+
+    ``edges`` are directed (source endpoint, destination endpoint) pairs that carry data.
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    series: tuple[NicSeries, ...]
+    links: tuple[Link, ...]
+    edges: tuple[tuple[int, int], ...]
+    transfers: Table
+    credits: Table
+
+
+def send_start(transfers: Table) -> NDArray[np.int64]:
+    """When each transfer's first packet left, from the best view there is (ns)."""
+    return np.where(transfers["tx_start"] != MISSING, transfers["tx_start"], transfers["rx_start"])
+
+
+def send_end(transfers: Table) -> NDArray[np.int64]:
+    """When each transfer's last packet left, from the best view there is (ns)."""
+    return np.where(transfers["tx_end"] != MISSING, transfers["tx_end"], transfers["rx_end"])
+
+
+def arrival(transfers: Table) -> NDArray[np.int64]:
+    """When each transfer had arrived whole, from the best view there is (ns)."""
+    return np.where(transfers["rx_end"] != MISSING, transfers["rx_end"], transfers["tx_end"])
+
+
+def grant(transfers: Table) -> NDArray[np.int64]:
+    """When the sender knew of the credit, from the best view there is (ns, MISSING without credits)."""
+    return np.where(transfers["credit_rx"] != MISSING, transfers["credit_rx"], transfers["credit_tx"])
+
+
+@dataclass(slots=True)
+class _View:
+    """One end's records of one flow, positions unwrapped, times on the common clock."""
+
+    series: int
+    flow: int
+    reverse: int
+    sport: int
+    bulk: Table  # _SEND rows that are data for certain
+    small: Table  # _SEND rows that may be credits
+
+
+_SEND = np.dtype([("start", "<i8"), ("end", "<i8"), ("position", "<i8"), ("bytes", "<u8"), ("flags", "u1")])
+
+_FlowKey = tuple[bytes, bytes, int]
+
+
+def join_traffic(series: Sequence[NicSeries], alignment: Alignment) -> Traffic:
+    """Join the views of all NICs into endpoints, links, edges and transfers."""
+    endpoints, by_address = _endpoints(series)
+    views = _collect_views(series, alignment, by_address)
+    reverse = _pair_links(views)
+    links: list[Link] = []
+    edges: dict[tuple[int, int], int] = {}
+    transfers: list[Table] = []
+    credits_out: list[Table] = []
+    for key in sorted(views):
+        tx, rx = views[key]
+        data = _join_data(tx, rx, small_is_data=not _carries_credits(key, views, reverse))
+        if not len(data):
+            continue
+        src, dst = by_address[key[0]], by_address[key[1]]
+        edge = edges.setdefault((src, dst), len(edges))
+        granted = _credits_for(key, views, reverse)
+        unused = _grant(data, granted)
+        data["link"], data["edge"] = len(links), edge
+        granted["link"] = len(links)
+        links.append(
+            Link(
+                src=src,
+                dst=dst,
+                dest_qpn=key[2],
+                sender_flow=tx.flow if tx else None,
+                receiver_flow=rx.flow if rx else None,
+                edge=edge,
+                credits=len(granted),
+                unused_credits=unused,
+            )
+        )
+        transfers.append(data)
+        credits_out.append(granted)
+    return Traffic(
+        endpoints=tuple(endpoints),
+        series=tuple(series),
+        links=tuple(links),
+        edges=tuple(edges),
+        transfers=np.concatenate(transfers) if transfers else np.empty(0, TRANSFER),
+        credits=np.concatenate(credits_out) if credits_out else np.empty(0, CREDIT),
+    )
+
+
+def _endpoints(series: Sequence[NicSeries]) -> tuple[list[Endpoint], dict[bytes, int]]:
+    endpoints: list[Endpoint] = []
+    by_address: dict[bytes, int] = {}
+    for index, one in enumerate(series):
+        for address in one.addresses:
+            by_address[_packed(address)] = len(endpoints)
+        endpoints.append(Endpoint(one.machine, one.nic or None, one.addresses, index))
+    for one in series:
+        for row in one.flows:
+            for column in ("src", "dst"):
+                raw = row[column].tobytes()
+                if raw not in by_address:
+                    by_address[raw] = len(endpoints)
+                    text = address_text(raw)
+                    endpoints.append(Endpoint(f"ip:{text}", None, (text,), None))
+    return endpoints, by_address
+
+
+def address_text(raw: bytes) -> str:
+    """The usual text of a 16-byte address, IPv4 when it is a mapped one."""
+    address = ip_address(raw)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
+
+
+def _packed(text: str) -> bytes:
+    address = ip_address(text)
+    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed
+
+
+def _collect_views(
+    series: Sequence[NicSeries], alignment: Alignment, by_address: dict[bytes, int]
+) -> dict[_FlowKey, tuple[_View | None, _View | None]]:
+    views: dict[_FlowKey, tuple[_View | None, _View | None]] = {}
+    for index, one in enumerate(series):
+        local = {_packed(a) for a in one.addresses}
+        clock = alignment.clocks[index]
+        messages = one.messages[np.argsort(one.messages["flow"], kind="stable")]
+        controls = one.controls[np.argsort(one.controls["flow"], kind="stable")]
+        for row in one.flows:
+            key = (row["src"].tobytes(), row["dst"].tobytes(), int(row["dest_qpn"]))
+            flow = int(row["flow"])
+            bulk = messages[slice(*np.searchsorted(messages["flow"], (flow, flow + 1)))]
+            small = controls[slice(*np.searchsorted(controls["flow"], (flow, flow + 1)))]
+            view = _View(index, flow, int(row["reverse_flow"]), int(row["udp_sport"]), *_sends(bulk, small))
+            for part in (view.bulk, view.small):
+                part["start"] = clock.to_common(part["start"])
+                part["end"] = clock.to_common(part["end"])
+            tx, rx = views.get(key, (None, None))
+            views[key] = (view, rx) if key[0] in local else (tx, view)
+    return views
+
+
+def _sends(messages: Table, controls: Table) -> tuple[Table, Table]:
+    """Data messages (with their zero-length completion merged in) and small writes of one flow."""
+    whole = messages[(messages["flags"] & MessageFlag.NO_START) == 0]
+    rows = np.zeros(len(whole) + len(controls), _SEND)
+    is_small = np.r_[np.zeros(len(whole), bool), np.ones(len(controls), bool)]
+    rows["start"] = np.r_[whole["start_ns"], controls["ns"]]
+    rows["end"] = np.r_[whole["end_ns"], controls["ns"]]
+    rows["bytes"] = np.r_[whole["bytes"], controls["bytes"]]
+    rows["flags"] = np.r_[whole["flags"], controls["flags"]]
+    psn = np.r_[whole["psn"], controls["psn"]].astype(np.int64)
+    life = np.r_[whole["life"], controls["life"]].astype(np.int64)
+    opcode = np.r_[whole["opcode"], controls["opcode"]]
+    order = np.lexsort((psn, rows["start"], life))
+    rows, is_small, psn, life, opcode = (x[order] for x in (rows, is_small, psn, life, opcode))
+    rows["position"] = unwrap_psn(psn) + (life << 40)
+    completion = is_small & (rows["bytes"] == 0) & ((rows["flags"] & MessageFlag.IMMEDIATE) != 0)
+    rows = rows[np.argsort(rows["position"], kind="stable")] if np.any(np.diff(rows["position"]) < 0) else rows
+    follows = completion & np.r_[False, ~completion[:-1] & ~is_small[:-1]]
+    bulk_index = np.flatnonzero(follows) - 1
+    rows["end"][bulk_index] = np.maximum(rows["end"][bulk_index], rows["end"][follows])
+    rows["flags"][bulk_index] |= np.uint8(MessageFlag.IMMEDIATE)
+    immediate = (rows["flags"] & MessageFlag.IMMEDIATE) != 0
+    # A completion whose bulk this view lost belongs to that bulk, not to a message of its own.
+    orphan = completion & ~follows & bool(follows.any())
+    sure = ~follows & ~orphan & (~is_small | (immediate & ~np.isin(opcode, _ATOMICS)))
+    return rows[sure], rows[is_small & ~immediate]
+
+
+def unwrap_psn(psn: NDArray[np.int64]) -> NDArray[np.int64]:
+    """24-bit PSNs as ever-growing positions: each step is taken the short way round."""
+    if not len(psn):
+        return psn
+    step = (np.diff(psn) + _PSN_SPACE // 2) % _PSN_SPACE - _PSN_SPACE // 2
+    return psn[0] + np.r_[0, np.cumsum(step)]
+
+
+def _pair_links(views: dict[_FlowKey, tuple[_View | None, _View | None]]) -> dict[_FlowKey, _FlowKey]:
+    """The other direction of each connection, by the meter's pairing, else when only one fits."""
+    by_flow = {
+        (view.series, view.flow): key for key, pair in views.items() for view in pair if view is not None
+    }
+    reverse: dict[_FlowKey, _FlowKey] = {}
+    for key, pair in views.items():
+        for view in pair:
+            if view is not None and view.reverse != NO_FLOW and (view.series, view.reverse) in by_flow:
+                other = by_flow[view.series, view.reverse]
+                reverse.setdefault(key, other)
+                reverse.setdefault(other, key)
+    taken = set(reverse)
+    for key in sorted(views):
+        if key in reverse:
+            continue
+        sport = next(v.sport for v in views[key] if v is not None)
+        options = [k for k in views if k[0] == key[1] and k[1] == key[0] and k not in taken]
+        same_port = [k for k in options if any(v is not None and v.sport == sport for v in views[k])]
+        chosen = same_port if len(same_port) == 1 else options
+        if len(chosen) == 1:
+            reverse[key], reverse[chosen[0]] = chosen[0], key
+            taken |= {key, chosen[0]}
+    return reverse
+
+
+def _has_bulk(pair: tuple[_View | None, _View | None]) -> bool:
+    return any(view is not None and len(view.bulk) for view in pair)
+
+
+def _carries_credits(
+    key: _FlowKey,
+    views: dict[_FlowKey, tuple[_View | None, _View | None]],
+    reverse: dict[_FlowKey, _FlowKey],
+) -> bool:
+    """Whether small writes of this flow run against data: of its own connection, or of any between the two."""
+    other = reverse.get(key)
+    if other is not None:
+        return _has_bulk(views[other])
+    return any(k[0] == key[1] and k[1] == key[0] and _has_bulk(pair) for k, pair in views.items())
+
+
+def _join_data(tx: _View | None, rx: _View | None, *, small_is_data: bool) -> Table:
+    """One row per data message of a flow from both views, matched by position."""
+    sides = []
+    for view in (tx, rx):
+        rows = np.empty(0, _SEND)
+        if view is not None:
+            rows = np.concatenate([view.bulk, view.small]) if small_is_data else view.bulk
+            rows = rows[np.argsort(rows["position"], kind="stable")]
+        sides.append(rows)
+    sent, got = sides
+    if len(sent) and len(got):
+        # Captures that begin a wrap apart still number the same packets alike, modulo 2^24.
+        shift = round((int(sent["position"][0]) - int(got["position"][0])) / _PSN_SPACE) * _PSN_SPACE
+        got = got.copy()
+        got["position"] += shift
+    positions = np.union1d(sent["position"], got["position"])
+    out = np.zeros(len(positions), TRANSFER)
+    for name in ("tx_start", "tx_end", "rx_start", "rx_end", "credit_tx", "credit_rx"):
+        out[name] = MISSING
+    out["position"] = positions
+    for rows, start, end in ((got, "rx_start", "rx_end"), (sent, "tx_start", "tx_end")):
+        at = np.searchsorted(positions, rows["position"])
+        out[start][at], out[end][at] = rows["start"], rows["end"]
+        out["bytes"][at] = rows["bytes"]
+        out["flags"][at] |= rows["flags"]
+    return out
+
+
+def _credits_for(
+    key: _FlowKey,
+    views: dict[_FlowKey, tuple[_View | None, _View | None]],
+    reverse: dict[_FlowKey, _FlowKey],
+) -> Table:
+    """The credits granted to a flow: small writes of its connection's other direction, in order."""
+    other = reverse.get(key)
+    out = np.empty(0, CREDIT)
+    if other is None or not _carries_credits(other, views, reverse):
+        return out
+    posted, seen = views[other]  # the credit's sender is the data's receiver
+    joined = _join_data(_only_small(posted), _only_small(seen), small_is_data=True)
+    out = np.zeros(len(joined), CREDIT)
+    out["tx"], out["rx"] = joined["tx_start"], joined["rx_start"]
+    out["index"] = np.arange(len(joined))
+    return out
+
+
+def _only_small(view: _View | None) -> _View | None:
+    if view is None:
+        return None
+    return _View(view.series, view.flow, view.reverse, view.sport, np.empty(0, _SEND), view.small)
+
+
+def _grant(data: Table, granted: Table) -> int:
+    """Write the times of each message's credit into ``data``; return how many credits stay unused.
+
+    The k-th message uses the k-th credit, or every m-th message one credit when a credit covers m
+    messages. A capture that begins in mid-job has missed some credits: causality (no message before its
+    credit) tells how many. Where the counts fit no such rule the messages stay without a credit.
+    """
+    if not len(granted) or not len(data):
+        return 0
+    ratio = len(data) / len(granted)
+    per_credit = max(1, round(ratio))
+    start = send_start(data)
+    known = np.sort(np.where(granted["rx"] != MISSING, granted["rx"], granted["tx"]))
+    # Credits are granted ahead, never taken back: at each send, how many had been granted?
+    needed = np.arange(len(data)) // per_credit
+    spare = np.searchsorted(known, start, side="right") - 1 - needed
+    shift = min(0, int(spare.min()))
+    slots_ahead = len(granted) - (len(data) + per_credit - 1) // per_credit - shift
+    if abs(ratio - per_credit) > 0.2 and slots_ahead > max(64, len(granted) // 4):
+        return 0
+    index = needed + shift
+    usable = (index >= 0) & (index < len(granted))
+    data["credit_tx"][usable] = granted["tx"][index[usable]]
+    data["credit_rx"][usable] = granted["rx"][index[usable]]
+    return max(0, len(granted) - 1 - int(index[-1]))

@@ -13,8 +13,7 @@ void bind_records(pybind11::module_& module);
 // CaptureReader, PacketBatch and icrc().
 void bind_reader(pybind11::module_& module);
 
-#ifdef PULSE_HAS_METER
+// Meter, its intervals, and the decoders of what they hold.
 void bind_meter(pybind11::module_& module);
-#endif
 
 }  // namespace pulse::python

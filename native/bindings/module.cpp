@@ -10,7 +10,5 @@ PYBIND11_MODULE(_core, module) {
   module.attr("__version__") = PULSE_VERSION;
   pulse::python::bind_records(module);
   pulse::python::bind_reader(module);
-#ifdef PULSE_HAS_METER
   pulse::python::bind_meter(module);
-#endif
 }

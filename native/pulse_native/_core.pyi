@@ -39,7 +39,7 @@ class CaptureReader:
     """
 
     def __init__(self, keep_bytes: int = ...) -> None: ...
-    def feed(self, data: Buffer) -> PacketBatch:
+    def feed(self, data: Buffer | NDArray[Any]) -> PacketBatch:
         """Return the packets that the next bytes of the file complete.
 
         A file that turns out to be corrupt yields no more packets and says why in `stats`.

@@ -167,9 +167,7 @@ WINDOW = np.dtype(
     [("start_ns", "<i8"), ("flow", "<u4"), ("bytes", "<u4"), ("packets", "<u4"), ("reserved", "<u4")]
 )
 
-HISTOGRAM = np.dtype(
-    [("flow", "<u4"), ("count", "<u4"), ("kind", "u1"), ("cell", "u1"), ("reserved", "<u2")]
-)
+HISTOGRAM = np.dtype([("flow", "<u4"), ("count", "<u4"), ("kind", "u1"), ("cell", "u1"), ("reserved", "<u2")])
 
 PACKET = np.dtype(
     [

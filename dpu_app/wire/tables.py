@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of a frame: independently compressed sections, each decoded when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from dpu_app.wire import records
+from dpu_app.wire.columns import pack_columns, unpack_columns
+from dpu_app.wire.errors import FrameFormatError
+from pulse_native import decode_windows
+
+TABLE_DTYPES: dict[str, np.dtype[Any]] = {
+    "flows": records.FLOW,
+    "messages": records.MESSAGE,
+    "controls": records.CONTROL,
+    "bursts": records.BURST,
+    "markers": records.MARKER,
+    "events": records.EVENT,
+    "histograms": records.HISTOGRAM,
+}
+WINDOWS = "windows"
+
+MAX_SECTION_BYTES = 64 << 20
+"""Largest section after decompression; a larger one is refused before memory is taken for it."""
+
+MAX_WINDOWS = 1 << 23
+"""Most windows decoded from one frame."""
+
+_ZSTD_LEVEL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One compressed section as it stands in a frame."""
+
+    rows: int
+    raw_bytes: int
+    data: bytes
+
+    def raw(self, name: str) -> bytes:
+        """Return the decompressed bytes.
+
+        Raises FrameFormatError, and takes no memory, when they are not as many as the frame claims.
+        """
+        if not 0 <= self.raw_bytes <= MAX_SECTION_BYTES:
+            raise FrameFormatError(
+                f"section {name} claims {self.raw_bytes} bytes, more than the {MAX_SECTION_BYTES} allowed"
+            )
+        try:
+            parameters = zstandard.get_frame_parameters(self.data)
+            if parameters.content_size != self.raw_bytes:
+                raise FrameFormatError(
+                    f"section {name} claims {self.raw_bytes} bytes, its data {parameters.content_size}"
+                )
+            raw = zstandard.ZstdDecompressor(max_window_size=MAX_SECTION_BYTES).decompress(
+                self.data, allow_extra_data=False
+            )
+        except zstandard.ZstdError as error:
+            raise FrameFormatError(f"section {name} cannot be decompressed: {error}") from error
+        if len(raw) != self.raw_bytes:
+            raise FrameFormatError(f"section {name} holds {len(raw)} bytes instead of {self.raw_bytes}")
+        return raw
+
+    @classmethod
+    def of(cls, rows: int, raw: bytes) -> Section:
+        """Compress `raw`. Raises FrameFormatError when it is larger than readers accept."""
+        if len(raw) > MAX_SECTION_BYTES:
+            raise FrameFormatError(
+                f"a section of {len(raw)} bytes exceeds the {MAX_SECTION_BYTES} that readers accept"
+            )
+        compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_content_size=True)
+        return cls(rows, len(raw), compressor.compress(raw))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowBlob:
+    """Windows of all flows in the encoding of the meter (docs/wire-format.md)."""
+
+    begin_ns: int
+    window_ns: int
+    blob: bytes
+
+    def decode(self) -> NDArray[np.void]:
+        """Return WINDOW records, ascending by flow and time. Raises FrameFormatError on damage."""
+        try:
+            return decode_windows(self.blob, self.begin_ns, self.window_ns, MAX_WINDOWS)
+        except (ValueError, OverflowError) as error:
+            raise FrameFormatError(str(error)) from error
+
+
+_NO_WINDOWS = WindowBlob(0, 1, b"\0")
+_WINDOW_HEADER_BYTES = 16
+
+
+class Tables:
+    """Tables of one frame. Reading one never decompresses another; results are kept.
+
+    Tables that were not sent are empty. Arrays are shared between callers: treat them as read-only.
+    """
+
+    __slots__ = ("_arrays", "_sections", "_windows")
+
+    def __init__(self, sections: Mapping[str, Section]) -> None:
+        self._sections = dict(sections)
+        self._arrays: dict[str, NDArray[np.void]] = {}
+        self._windows: WindowBlob | None = None
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[np.void]], windows: WindowBlob | None = None) -> Tables:
+        """Make tables of arrays in the layouts of `TABLE_DTYPES`; ValueError on another name or layout."""
+        tables = cls({})
+        for name, array in arrays.items():
+            if name not in TABLE_DTYPES or array.dtype != TABLE_DTYPES[name] or array.ndim != 1:
+                raise ValueError(f"table {name} is not a one-dimensional array in the layout of that table")
+            tables._arrays[name] = array
+        tables._windows = windows
+        return tables
+
+    @property
+    def flows(self) -> NDArray[np.void]:
+        """FLOW records of the flows that had packets."""
+        return self._table("flows")
+
+    @property
+    def messages(self) -> NDArray[np.void]:
+        """MESSAGE records."""
+        return self._table("messages")
+
+    @property
+    def controls(self) -> NDArray[np.void]:
+        """CONTROL records."""
+        return self._table("controls")
+
+    @property
+    def bursts(self) -> NDArray[np.void]:
+        """BURST records."""
+        return self._table("bursts")
+
+    @property
+    def markers(self) -> NDArray[np.void]:
+        """MARKER records."""
+        return self._table("markers")
+
+    @property
+    def events(self) -> NDArray[np.void]:
+        """EVENT records."""
+        return self._table("events")
+
+    @property
+    def histograms(self) -> NDArray[np.void]:
+        """HISTOGRAM records."""
+        return self._table("histograms")
+
+    @property
+    def window_blob(self) -> WindowBlob:
+        """Windows, still encoded; empty when none were sent."""
+        if self._windows is None:
+            section = self._sections.get(WINDOWS)
+            self._windows = _NO_WINDOWS if section is None else _unpack_windows(section)
+        return self._windows
+
+    def windows(self) -> NDArray[np.void]:
+        """Return WINDOW records, decoded anew each time: they may be many."""
+        return self.window_blob.decode()
+
+    def sections(self) -> dict[str, Section]:
+        """Return all sections, compressing what has not been yet; sections of unknown names are passed on."""
+        sections = dict(self._sections)
+        for name, array in self._arrays.items():
+            if name not in sections:
+                sections[name] = Section.of(len(array), pack_columns(array))
+        if self._windows is not None and WINDOWS not in sections and self._windows != _NO_WINDOWS:
+            sections[WINDOWS] = Section.of(0, _pack_windows(self._windows))
+        return sections
+
+    def decode_all(self, names: Iterable[str] = (*TABLE_DTYPES, WINDOWS)) -> None:
+        """Decode the named tables now, so that damage shows here. Raises FrameFormatError."""
+        for name in names:
+            if name == WINDOWS:
+                self.windows()
+            else:
+                self._table(name)
+
+    def is_decoded(self, name: str) -> bool:
+        """Whether the section has been decompressed, or never was compressed."""
+        return self._windows is not None if name == WINDOWS else name in self._arrays
+
+    def _table(self, name: str) -> NDArray[np.void]:
+        array = self._arrays.get(name)
+        if array is None:
+            dtype = TABLE_DTYPES[name]
+            section = self._sections.get(name)
+            array = np.empty(0, dtype) if section is None else _unpack_table(name, section, dtype)
+            self._arrays[name] = array
+        return array
+
+
+def _unpack_table(name: str, section: Section, dtype: np.dtype[Any]) -> NDArray[np.void]:
+    if section.rows * dtype.itemsize != section.raw_bytes:
+        raise FrameFormatError(
+            f"section {name} claims {section.rows} rows of {dtype.itemsize} bytes, "
+            f"and {section.raw_bytes} bytes together"
+        )
+    return unpack_columns(section.raw(name), dtype, section.rows)
+
+
+def _pack_windows(windows: WindowBlob) -> bytes:
+    return (
+        windows.begin_ns.to_bytes(8, "little", signed=True)
+        + windows.window_ns.to_bytes(8, "little")
+        + windows.blob
+    )
+
+
+def _unpack_windows(section: Section) -> WindowBlob:
+    raw = section.raw(WINDOWS)
+    if len(raw) < _WINDOW_HEADER_BYTES:
+        raise FrameFormatError(f"section {WINDOWS} of {len(raw)} bytes is shorter than its header")
+    return WindowBlob(
+        int.from_bytes(raw[:8], "little", signed=True), int.from_bytes(raw[8:16], "little"), raw[16:]
+    )

@@ -14,10 +14,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from dpu_app.wire.records import EventKind
 from host_ctl.attribute.gates import Action, Gates, find_inputs
 from host_ctl.attribute.program import Arrivals, Program
 from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.repairs import LossPlace
 from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
 
 
@@ -28,32 +28,36 @@ class Charge(IntEnum):
     CREDIT = 2
     TRANSFER = 3
     REPAIR = 4
+    REPAIR_CREDIT = 5
 
 
 CHARGE = np.dtype(
-    [("start", "<i8"), ("end", "<i8"), ("row", "<i8"), ("src", "<i4"), ("dst", "<i4"), ("kind", "u1"), ("first", "u1")]
+    [("start", "<i8"), ("end", "<i8"), ("row", "<i8"), ("src", "<i4"), ("dst", "<i4"), ("kind", "u1"), ("computes", "u1")]
 )
 """One stretch of lost time: ns on the common clock, the transfer that it held up, and the edge's ends.
-HOST is charged to ``src``, CREDIT to ``dst``, TRANSFER and REPAIR to the edge. ``first`` marks the first
-message of a unit, where a rank's computing shows."""
+HOST is charged to ``src``, CREDIT to ``dst``, TRANSFER and REPAIR to the edge, REPAIR_CREDIT to its way
+back. ``computes`` marks messages before which the rank normally computes."""
 
 _NORMAL = 0.25
+_COMPUTING = 0.2
 _SYMMETRIC = ("ring", "alltoall")
-_REPAIR_EVENTS = (EventKind.REPEAT, EventKind.GAP, EventKind.LATE, EventKind.NAK_SEQUENCE)
 
 
-def charge_all(traffic: Traffic, program: Program, gates: tuple[Gates, ...]) -> Table:
+def charge_all(
+    traffic: Traffic, program: Program, gates: tuple[Gates, ...], repairs: Table
+) -> Table:
     """All charges of a job, in order of time."""
     normal_send = _normal_lags(program, gates)
     posts = _credit_actions(traffic, program)
     post_lag = _credit_lags(traffic, program, posts)
-    _tighten_by_entry(program, normal_send, post_lag)
+    _tighten_by_entry(normal_send, post_lag)
     parts = []
     for index, gate in enumerate(gates):
         parts.append(_late_sends(traffic, program, gate, normal_send[index]))
         parts.append(_late_credits(traffic, program, gate, normal_send[index], post_lag[index]))
     parts.append(_slow_transfers(traffic, program))
     charges = np.concatenate(parts)
+    _mark_repairs(charges, repairs)
     return charges[np.argsort(charges["start"], kind="stable")]
 
 
@@ -147,7 +151,6 @@ def _as_source(traffic: Traffic, program: Program, index: int) -> Arrivals:
 
 
 def _tighten_by_entry(
-    program: Program,
     normal_send: list[NDArray[np.float64]],
     post_lag: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
 ) -> None:
@@ -156,13 +159,10 @@ def _tighten_by_entry(
     There a first send may always have been held up by its credit, so that its own low quartile is too
     large; the time to the first credit is not. Credits posted early by the host come long before.
     """
-    for index, lane in enumerate(program.lanes):
-        first = lane.place == 0
-        entry = post_lag[index][1][first]
-        usual = normal_send[index][first]
+    for usual, (_, entry) in zip(normal_send, post_lag, strict=True):
         with np.errstate(invalid="ignore"):
             on_entry = entry > 0.5 * usual
-        normal_send[index][first] = np.where(on_entry, np.fmin(entry, usual), usual)
+        usual[on_entry] = np.fmin(entry, usual)[on_entry]
 
 
 def _late_sends(
@@ -171,7 +171,7 @@ def _late_sends(
     lane = program.lanes[gate.lane]
     free = np.maximum(_plus(ready_ns(gate), normal), np.maximum(gate.credit_ns, gate.before_ns))
     late = (free != MISSING) & (ready_ns(gate) != MISSING) & (gate.start_ns > free)
-    return _charges(traffic, lane.rows, free, gate.start_ns, late, Charge.HOST, lane.place)
+    return _charges(traffic, lane.rows, free, gate.start_ns, late, Charge.HOST, _computes(normal))
 
 
 def _late_credits(
@@ -190,8 +190,15 @@ def _late_credits(
         late = (gate.credit_ns != MISSING) & (ready_ns(gate) != MISSING) & (excess > 0)
     length = np.where(late, excess, 0).astype(np.int64)
     return _charges(
-        traffic, lane.rows, gate.credit_ns - length, gate.credit_ns, late, Charge.CREDIT, lane.place
+        traffic, lane.rows, gate.credit_ns - length, gate.credit_ns, late, Charge.CREDIT, _computes(normal)
     )
+
+
+def _computes(normal: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Messages before which the rank normally spends long: it computes there rather than forwards."""
+    longest = np.nanmax(normal, initial=0.0)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(normal >= _COMPUTING * longest)
 
 
 def _plus(ns: NDArray[np.int64], add: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -201,7 +208,6 @@ def _plus(ns: NDArray[np.int64], add: NDArray[np.float64]) -> NDArray[np.int64]:
 def _slow_transfers(traffic: Traffic, program: Program) -> Table:
     """Messages that were under way for longer than their group's median for their size."""
     parts = []
-    repaired = repaired_rows(traffic)
     for number in range(len(program.job.timelines)):
         rows = np.concatenate([lane.rows for lane in program.lanes if lane.group == number])
         t = traffic.transfers[rows]
@@ -209,21 +215,18 @@ def _slow_transfers(traffic: Traffic, program: Program) -> Table:
         took = end - start
         sizes, which = np.unique(t["bytes"], return_inverse=True)
         normal = np.array([np.median(took[which == i]) for i in range(len(sizes))])[which].astype(np.int64)
-        slow = took > normal
-        fixed = np.isin(rows, repaired)
-        place = np.ones(len(rows), np.int64)
-        for mask, kind in ((slow & ~fixed, Charge.TRANSFER), (slow & fixed, Charge.REPAIR)):
-            parts.append(_charges(traffic, rows, start + normal, end, mask, kind, place))
+        no = np.zeros(len(rows), dtype=bool)
+        parts.append(_charges(traffic, rows, start + normal, end, took > normal, Charge.TRANSFER, no))
     return np.concatenate(parts)
 
 
-def repaired_rows(traffic: Traffic) -> NDArray[np.int64]:
-    """Transfers during which their link repeated or lost packets."""
-    found = []
-    kinds = np.array([int(k) for k in _REPAIR_EVENTS])
-    start, end = send_start(traffic.transfers), arrival(traffic.transfers)
-    del start, end, kinds
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+def _mark_repairs(charges: Table, repairs: Table) -> None:
+    """Time lost on a message that had to be repeated is repair, charged to the link that lost it."""
+    lost = repairs[repairs["place"] != LossPlace.NOT_LOST]
+    for reverse, kinds in ((0, (Charge.HOST, Charge.TRANSFER)), (1, (Charge.CREDIT,))):
+        rows = lost["row"][lost["reverse"] == reverse]
+        mask = np.isin(charges["row"], rows) & np.isin(charges["kind"], kinds)
+        charges["kind"][mask] = Charge.REPAIR_CREDIT if reverse else Charge.REPAIR
 
 
 def _charges(
@@ -233,12 +236,12 @@ def _charges(
     end: NDArray[np.int64],
     mask: NDArray[np.bool_],
     kind: Charge,
-    place: NDArray[np.int64],
+    computes: NDArray[np.bool_],
 ) -> Table:
     out = np.zeros(int(mask.sum()), CHARGE)
     out["start"], out["end"], out["row"] = start[mask], end[mask], rows[mask]
     edges = np.array(traffic.edges).reshape(-1, 2)[traffic.transfers["edge"][rows[mask]]]
     out["src"], out["dst"] = edges[:, 0], edges[:, 1]
     out["kind"] = kind
-    out["first"] = place[mask] == 0
+    out["computes"] = computes[mask]
     return out

@@ -67,7 +67,8 @@ class Endpoint:
 class Link:
     """One direction of one connection: the queue pair ``dest_qpn`` of ``dst`` as written to by ``src``.
 
-    ``sender_flow`` and ``receiver_flow`` are the flow's index in the series of either end, or None.
+    ``sender_flow`` and ``receiver_flow`` are the flow's index in the series of either end, or None;
+    ``granting_flow`` and ``granted_flow`` those of the credits' flow at the receiver and at the sender.
     ``credits`` counts the credits seen for it; ``unused_credits`` those granted after its last message.
     """
 
@@ -76,6 +77,8 @@ class Link:
     dest_qpn: int
     sender_flow: int | None
     receiver_flow: int | None
+    granting_flow: int | None
+    granted_flow: int | None
     edge: int
     credits: int
     unused_credits: int
@@ -160,6 +163,8 @@ def join_traffic(series: Sequence[NicSeries], alignment: Alignment) -> Traffic:
                 dest_qpn=key[2],
                 sender_flow=tx.flow if tx else None,
                 receiver_flow=rx.flow if rx else None,
+                granting_flow=_flow_of(views, reverse.get(key), 0),
+                granted_flow=_flow_of(views, reverse.get(key), 1),
                 edge=edge,
                 credits=len(granted),
                 unused_credits=unused,
@@ -175,6 +180,13 @@ def join_traffic(series: Sequence[NicSeries], alignment: Alignment) -> Traffic:
         transfers=np.concatenate(transfers) if transfers else np.empty(0, TRANSFER),
         credits=np.concatenate(credits_out) if credits_out else np.empty(0, CREDIT),
     )
+
+
+def _flow_of(
+    views: dict[_FlowKey, tuple[_View | None, _View | None]], key: _FlowKey | None, side: int
+) -> int | None:
+    view = views[key][side] if key is not None else None
+    return view.flow if view is not None else None
 
 
 def _endpoints(series: Sequence[NicSeries]) -> tuple[list[Endpoint], dict[bytes, int]]:

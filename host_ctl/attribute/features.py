@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums charges per iteration into what the diagnosis compares: one number per NIC and iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_ctl.attribute.charges import Charge
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.jobs import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Lost time in ns per (iteration, member), members in the job's order.
+
+    ``host``: late sends and late credits together; ``entry`` is the part after computing, ``inner`` the
+    part while forwarding; ``egress`` and ``ingress``: slow transfers out of and into the NIC;
+    ``repair``: repeats of what the NIC sent, data and credits. ``duration_ns`` is each iteration's time.
+    """
+
+    members: tuple[int, ...]
+    duration_ns: NDArray[np.int64]
+    host: NDArray[np.float64]
+    entry: NDArray[np.float64]
+    inner: NDArray[np.float64]
+    egress: NDArray[np.float64]
+    ingress: NDArray[np.float64]
+    repair: NDArray[np.float64]
+
+
+def extract_features(charges: Table, job: Job) -> Features:
+    """The features of a job from its charges."""
+    kind, computes = charges["kind"], charges["computes"] == 1
+    own = np.where(kind == Charge.CREDIT, charges["dst"], charges["src"])
+    is_host = np.isin(kind, (Charge.HOST, Charge.CREDIT))
+    repair_src = np.where(kind == Charge.REPAIR_CREDIT, charges["dst"], charges["src"])
+    return Features(
+        members=job.members,
+        duration_ns=np.diff(job.boundaries_ns),
+        host=_sum(charges, own, is_host, job),
+        entry=_sum(charges, own, is_host & computes, job),
+        inner=_sum(charges, own, is_host & ~computes, job),
+        egress=_sum(charges, charges["src"], kind == Charge.TRANSFER, job),
+        ingress=_sum(charges, charges["dst"], kind == Charge.TRANSFER, job),
+        repair=_sum(charges, repair_src, np.isin(kind, (Charge.REPAIR, Charge.REPAIR_CREDIT)), job),
+    )
+
+
+def _sum(
+    charges: Table, owner: NDArray[np.int64], mask: NDArray[np.bool_], job: Job
+) -> NDArray[np.float64]:
+    """Length of the union of the chosen charges per iteration and owner.
+
+    A NIC that holds up two messages at once loses the time once.
+    """
+    out = np.zeros((job.iterations, len(job.members)))
+    chosen = charges[mask]
+    own = owner[mask]
+    for column, member in enumerate(job.members):
+        part = chosen[own == member]
+        if not len(part):
+            continue
+        part = part[np.argsort(part["start"], kind="stable")]
+        reached = np.maximum.accumulate(part["end"])
+        begin = np.maximum(part["start"], np.r_[part["start"][0], reached[:-1]])
+        length = np.maximum(part["end"] - begin, 0)
+        iteration = np.searchsorted(job.boundaries_ns, begin, side="right") - 1
+        inside = (iteration >= 0) & (iteration < job.iterations)
+        np.add.at(out[:, column], iteration[inside], length[inside].astype(np.float64))
+    return out

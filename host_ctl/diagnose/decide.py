@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides whether one member of a group differs from its peers, or from its own past, and since when.
+
+Medians and ranks, because healthy training is noisy with heavy tails: single late steps are common (in a
+real imbalanced trace 32 of 43 steps have some worker above 1.3 times its peers), the same worker late in
+most steps is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import erfc, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+_MIN_RUN = 3
+_FALSE_ALARM = 1e-5  # per member and feature, before the effect and rank conditions
+_SIGMA_OF_MAD = 1.4826
+_SIGMA_OF_P95 = 1.96
+_MEDIAN_EFFICIENCY = 1.2533
+_FALSE_COUNT = 1e-3
+_PERSISTENT = 0.7
+_MOSTLY_WORST = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A lasting excess of one member: iterations [onset, end), in ns per iteration.
+
+    ``usual_ns`` is what peers (or its own past) lose meanwhile, ``share_worst`` the share of iterations
+    in which it was the worst of all, ``p_value`` the chance of such a shift from noise alone.
+    """
+
+    member: int
+    onset: int
+    end: int
+    excess_ns: float
+    value_ns: float
+    usual_ns: float
+    share_worst: float
+    p_value: float
+    detected: int
+    own_past: bool
+
+
+def find_shifts(
+    lost: NDArray[np.float64], *, peers: bool, least_ns: float, usable: NDArray[np.bool_]
+) -> list[Shift]:
+    """Members of ``lost`` (iterations x members, ns) with a lasting excess of at least ``least_ns``.
+
+    With ``peers`` all members play the same part and are compared with each other; otherwise each is
+    compared with its own past. ``usable`` marks the iterations to look at.
+    """
+    rows = np.flatnonzero(usable)
+    if len(rows) < 2 * _MIN_RUN:
+        return []
+    table = lost[rows]
+    found = []
+    for member in range(lost.shape[1]):
+        shift = _shift(table, member, peers=peers and lost.shape[1] > 1, least_ns=least_ns)
+        if shift is not None:
+            onset, end, detected = (int(rows[min(i, len(rows) - 1)]) for i in (shift.onset, shift.end - 1, shift.detected))
+            found.append(
+                Shift(
+                    member, onset, end + 1, shift.excess_ns, shift.value_ns, shift.usual_ns,
+                    shift.share_worst, shift.p_value, detected, shift.own_past,
+                )
+            )  # fmt: skip
+    return sorted(found, key=lambda s: -s.excess_ns)
+
+
+def _shift(table: NDArray[np.float64], member: int, *, peers: bool, least_ns: float) -> Shift | None:
+    others = np.delete(table, member, axis=1)
+    own = table[:, member]
+    relative = _relative(table, peers=peers)
+    series = relative[:, member]
+    n = len(series)
+    for onset, end in _segments(series, from_start=peers):
+        inside = np.zeros(n, dtype=bool)
+        inside[onset:end] = True
+        before, after = series[~inside], series[inside]
+        from_start = len(before) < _MIN_RUN
+        if from_start and not peers:
+            continue
+        level = 0.0 if from_start else float(np.median(before))
+        excess = float(np.median(after)) - (max(level, 0.0) if peers else level)
+        worst = float(np.mean(own[inside] >= others[inside].max(axis=1))) if others.shape[1] else 1.0
+        if excess < least_ns or np.mean(after - level > excess / 3) < _PERSISTENT:
+            continue
+        if peers and worst < _MOSTLY_WORST:
+            continue
+        healthy = _healthy(relative, member, inside)
+        noise = float(np.quantile(np.abs(healthy), 0.95)) / _SIGMA_OF_P95
+        p_value = _p_value(excess, noise, len(after), 0 if from_start else len(before), n)
+        if p_value > _FALSE_ALARM or _p_of_count(after - level, healthy, excess, n) > _FALSE_COUNT:
+            continue
+        return Shift(
+            member=member,
+            onset=onset,
+            end=end,
+            excess_ns=excess,
+            value_ns=float(np.median(own[inside])),
+            usual_ns=float(np.median(others[inside])) if peers else float(np.median(own[~inside])),
+            share_worst=worst,
+            p_value=p_value,
+            detected=onset + _first_sure(after - level, noise, 0 if from_start else len(before), n),
+            own_past=not peers,
+        )
+    return None
+
+
+def _relative(table: NDArray[np.float64], *, peers: bool) -> NDArray[np.float64]:
+    """What each member lost more than the others: than their median, or, where the members play
+    different parts, more beyond its own usual loss than they beyond theirs."""
+    base = table if peers else table - np.median(table, axis=0)
+    if table.shape[1] < 2:
+        return base
+    return np.stack(
+        [base[:, m] - np.median(np.delete(base, m, axis=1), axis=1) for m in range(table.shape[1])], axis=1
+    )
+
+
+def _healthy(
+    relative: NDArray[np.float64], member: int, inside: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Deviations of healthy iterations: of all others, and of the member outside the shift."""
+    parts = [relative[:, m] - np.median(relative[:, m]) for m in range(relative.shape[1]) if m != member]
+    outside = relative[~inside, member]
+    if len(outside) >= _MIN_RUN:
+        parts.append(outside - np.median(outside))
+    if not parts:
+        parts.append(relative[:, member] - np.median(relative[:, member]))
+    return np.concatenate(parts)
+
+
+def _segments(relative: NDArray[np.float64], *, from_start: bool) -> list[tuple[int, int]]:
+    """Where a lasting excess may lie, the likeliest first: the whole run, its end, or a stretch of it."""
+    n = len(relative)
+    spread = _SIGMA_OF_MAD * float(np.median(np.abs(relative - np.median(relative))))
+    clipped = np.clip(relative, np.median(relative) - 4 * spread, np.quantile(relative, 0.95) + spread)
+    total = np.r_[0.0, np.cumsum(clipped)]
+    scored = [(_misfit(clipped, 0, n, 1), (0, n))] if from_start else []
+    onsets = np.arange(_MIN_RUN, n - _MIN_RUN + 1)
+    if len(onsets):
+        mean_after = (total[n] - total[onsets]) / (n - onsets)
+        mean_before = total[onsets] / onsets
+        gain = (mean_after - mean_before) * np.sqrt(onsets * (n - onsets) / n)
+        candidates = [(int(onsets[np.argmax(gain)]), n), *_best_stretch(total, n)]
+        for number, (a, b) in enumerate(candidates):
+            scored.append((_misfit(clipped, a, b, 3 + number), (a, b)))
+    return [segment for _, segment in sorted(scored)]
+
+
+def _misfit(series: NDArray[np.float64], onset: int, end: int, parameters: int) -> float:
+    """Bayesian information criterion of two levels, inside and outside of a segment."""
+    n = len(series)
+    inside = np.zeros(n, dtype=bool)
+    inside[onset:end] = True
+    error = sum(float(((p - p.mean()) ** 2).sum()) for p in (series[inside], series[~inside]) if len(p))
+    return n * log(max(error, 1.0) / n) + parameters * log(n)
+
+
+def _best_stretch(total: NDArray[np.float64], n: int) -> list[tuple[int, int]]:
+    """The stretch [a, b) that stands out most from the rest of the run."""
+    step = max(1, n // 400)
+    edges = np.arange(0, n + 1, step)
+    a, b = np.meshgrid(edges, edges, indexing="ij")
+    length = b - a
+    valid = (length >= _MIN_RUN) & (n - length >= _MIN_RUN)
+    inside = np.where(valid, (total[b] - total[a]) / np.maximum(length, 1), 0.0)
+    outside = np.where(valid, (total[n] - total[b] + total[a]) / np.maximum(n - length, 1), 0.0)
+    gain = np.where(valid, (inside - outside) * np.sqrt(np.maximum(length * (n - length), 0) / n), -np.inf)
+    at = np.unravel_index(int(np.argmax(gain)), gain.shape)
+    return [(int(edges[at[0]]), int(edges[at[1]]))] if np.isfinite(gain[at]) else []
+
+
+def _p_of_count(
+    after: NDArray[np.float64], healthy: NDArray[np.float64], excess: float, n: int
+) -> float:
+    """Chance that so many iterations exceed half the shift, given how often healthy ones do.
+
+    This is what keeps a few long pauses from counting as a lasting shift, whatever their size.
+    """
+    rate = (np.sum(healthy > excess / 2) + 1.0) / (len(healthy) + 2.0)
+    return min(1.0, n * float(binom.sf(np.sum(after > excess / 2) - 1, len(after), rate)))
+
+
+def _p_value(excess: float, noise: float, after: int, before: int, n: int) -> float:
+    """Chance that noise alone lifts a median of ``after`` iterations by ``excess``, at any of n onsets."""
+    size = 1.0 / after + (1.0 / before if before else 0.0)
+    z = excess / (_MEDIAN_EFFICIENCY * max(noise, 1.0) * sqrt(size))
+    return min(1.0, n * 0.5 * erfc(z / sqrt(2.0)))
+
+
+def _first_sure(after: NDArray[np.float64], noise: float, before: int, n: int) -> int:
+    """How many iterations after the onset the same decision was already possible."""
+    for seen in range(_MIN_RUN, len(after) + 1):
+        if _p_value(float(np.median(after[:seen])), noise, seen, before, n) <= _FALSE_ALARM:
+            return seen - 1
+    return len(after) - 1

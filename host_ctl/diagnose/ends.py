@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which end of a slow edge is slow: what else does each end send and receive at the time?
+
+With several edges the common end decides. In a ring every NIC has one edge out and one in, and the traffic
+the other way must tell: a NIC that sends slowly also acknowledges and grants late, a NIC that receives
+slowly also gets the grants of its own receivers late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from host_ctl.attribute.charges import Charge
+from host_ctl.diagnose.verdict import Evidence
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.jobs import Job
+from host_ctl.reconstruct.transfers import MISSING, Traffic
+
+Side = Literal["sender", "receiver", "either"]
+
+_AT_TAP = 0.5
+_MOST = 0.7
+_SLOWER = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeEnds:
+    """The end to blame of one or more slow edges, with the probability of each candidate."""
+
+    side: Side
+    blamed: int
+    candidates: tuple[tuple[int, float], ...]
+    evidence: tuple[Evidence, ...]
+
+
+def slow_end(
+    traffic: Traffic, job: Job, charges: Table, member: int, feature: str, inside: tuple[int, int]
+) -> EdgeEnds:
+    """Find which end is slow. ``member`` is where the excess was found, ``feature`` egress or ingress."""
+    slow = charges[
+        (charges["kind"] == Charge.TRANSFER) & (charges["start"] >= inside[0]) & (charges["start"] < inside[1])
+    ]
+    mine = slow[slow["src" if feature == "egress" else "dst"] == member]
+    far = "dst" if feature == "egress" else "src"
+    others, lost = _by_far_end(mine, far)
+    edges = [e for e in traffic.edges if e[0 if feature == "egress" else 1] == member]
+    if len(edges) > 1 and len(others) > 1 and lost.max() < _MOST * lost.sum():
+        side: Side = "sender" if feature == "egress" else "receiver"
+        return EdgeEnds(side, member, ((member, 0.95),), ())
+    worst = int(others[np.argmax(lost)])
+    src, dst = (member, worst) if feature == "egress" else (worst, member)
+    return _single_edge(traffic, mine, src, dst, inside)
+
+
+def _by_far_end(charges: Table, column: str) -> tuple[np.ndarray, np.ndarray]:
+    ends, which = np.unique(charges[column], return_inverse=True)
+    return ends, np.bincount(which, weights=(charges["end"] - charges["start"]).astype(float))
+
+
+def _single_edge(
+    traffic: Traffic, slow: Table, src: int, dst: int, inside: tuple[int, int]
+) -> EdgeEnds:
+    """One slow edge: the sender when it is slow at its own tap or slow in everything that it sends."""
+    t = traffic.transfers[slow["row"]]
+    seen = (t["tx_start"] != MISSING) & (t["tx_end"] != MISSING)
+    took = (t["tx_end"] - t["tx_start"])[seen]
+    whole = (np.maximum(t["rx_end"], t["tx_end"]) - t["tx_start"])[seen]
+    at_tap = float(took.sum() / max(1, whole.sum())) if seen.any() else 0.0
+    egress = _credit_transit(traffic, inside, "dst", src)
+    ingress = _credit_transit(traffic, inside, "src", dst)
+    usual = _credit_transit(traffic, inside, None, None)
+    evidence = [Evidence("time_at_sender_tap", at_tap, None, "share")]
+    for name, value in (("credit_transit_out", egress), ("credit_transit_in", ingress)):
+        if value is not None:
+            evidence.append(Evidence(name, value / 1e3, None if usual is None else usual / 1e3, "us"))
+    slow_out = egress is not None and usual is not None and egress > _SLOWER * usual
+    slow_in = ingress is not None and usual is not None and ingress > _SLOWER * usual
+    if slow_in and not slow_out:
+        return EdgeEnds("receiver", dst, ((dst, 0.9), (src, 0.1)), tuple(evidence))
+    if at_tap >= _AT_TAP or (slow_out and not slow_in):
+        return EdgeEnds("sender", src, ((src, 0.9), (dst, 0.1)), tuple(evidence))
+    return EdgeEnds("either", src, ((src, 0.5), (dst, 0.5)), tuple(evidence))
+
+
+def _credit_transit(
+    traffic: Traffic, inside: tuple[int, int], column: str | None, endpoint: int | None
+) -> float | None:
+    """Median transit of credits posted by (``dst``) or for (``src``) an endpoint's edges, ns; None if unseen."""
+    t = traffic.transfers
+    known = (t["credit_tx"] != MISSING) & (t["credit_rx"] != MISSING)
+    known &= (t["credit_tx"] >= inside[0]) & (t["credit_tx"] < inside[1])
+    if column is not None:
+        edges = np.array(traffic.edges)
+        known &= edges[t["edge"], 0 if column == "src" else 1] == endpoint
+    transit = (t["credit_rx"] - t["credit_tx"])[known]
+    return float(np.median(transit)) if len(transit) else None

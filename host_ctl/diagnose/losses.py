@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lost packets and outages that the job survived: where, since when, and what they cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from host_ctl.attribute.features import Features
+from host_ctl.diagnose.locate import Location, Pair, locate_losses
+from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Severity, Verdict
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.jobs import Job
+from host_ctl.reconstruct.repairs import LossPlace
+from host_ctl.reconstruct.transfers import MISSING, Traffic
+
+MIN_COST = 0.02
+_MIN_LOSSES = 3
+_SURE = 0.8
+_LOST_AGAIN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Lost packets of a job: per directed pair and before whose tap, with their repair runs."""
+
+    runs: Table
+    lost: dict[Pair, int]
+    before_tap: dict[int, int]
+
+
+def count_losses(traffic: Traffic, job: Job, repairs: Table) -> Losses:
+    """Count what was lost for certain on the job's links."""
+    links = [i for timeline in job.timelines for i in timeline.group.links]
+    runs = repairs[np.isin(repairs["link"], links)]
+    runs = runs[np.isin(runs["place"], (LossPlace.BEFORE_SENDER_TAP, LossPlace.BETWEEN_TAPS, LossPlace.UNKNOWN))]
+    lost: Counter[Pair] = Counter()
+    before: Counter[int] = Counter()
+    for run in runs:
+        link = traffic.links[int(run["link"])]
+        pair = (link.dst, link.src) if run["reverse"] else (link.src, link.dst)
+        lost[pair] += int(run["packets"])
+        if run["place"] == LossPlace.BEFORE_SENDER_TAP:
+            before[pair[0]] += int(run["packets"])
+    return Losses(runs, dict(lost), dict(before))
+
+
+def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) -> list[Verdict]:
+    """A verdict on the job's lost packets, if they cost enough to matter; a notice if they do not."""
+    losses = count_losses(traffic, job, repairs)
+    total = sum(losses.lost.values())
+    if total < _MIN_LOSSES:
+        return []
+    outage = _is_outage(losses.runs)
+    begin, end = int(losses.runs["start"].min()), int(losses.runs["end"].max())
+    window = (begin, end) if outage else None
+    where = locate_losses(_sent(traffic, job, window), losses.lost, losses.before_tap)
+    first = int(np.clip(np.searchsorted(job.boundaries_ns, begin, side="right") - 1, 0, job.iterations - 1))
+    last = int(np.clip(np.searchsorted(job.boundaries_ns, end, side="right"), first + 1, job.iterations))
+    cost_ns = float(features.repair[first:last].max(axis=1).sum())
+    span_ns = float(features.duration_ns[first:].sum())
+    severity: Severity = "fail_slow" if cost_ns >= MIN_COST * span_ns else "notice"
+    return [_verdict(traffic, job, features, losses, where, severity, outage, (first, last), cost_ns)]
+
+
+def _is_outage(runs: Table) -> bool:
+    """Whether the same packets were lost again and again: a dead path, not a lossy one."""
+    between = runs[runs["place"] == LossPlace.BETWEEN_TAPS]
+    keys = Counter(zip(between["link"].tolist(), between["row"].tolist(), between["reverse"].tolist(), strict=True))
+    return any(count >= _LOST_AGAIN for count in keys.values())
+
+
+def _sent(traffic: Traffic, job: Job, window: tuple[int, int] | None) -> dict[Pair, int]:
+    """Packets per directed pair that could have been lost: data and credits.
+
+    Over the whole capture in packets; within an outage in messages, which is what can be timed.
+    """
+    sent: Counter[Pair] = Counter()
+    links = [i for timeline in job.timelines for i in timeline.group.links]
+    t = traffic.transfers
+    for number in links:
+        link = traffic.links[number]
+        part = t[t["link"] == number]
+        if window is None:
+            span = int(part["position"][-1] - part["position"][0]) + 1
+            sent[link.src, link.dst] += span
+            sent[link.dst, link.src] += link.credits
+        else:
+            arrived = part["rx_end"]
+            sent[link.src, link.dst] += 1 + int(((arrived > window[0]) & (arrived <= window[1])).sum())
+            granted = part["credit_rx"]
+            seen = (granted != MISSING) & (granted > window[0]) & (granted <= window[1])
+            sent[link.dst, link.src] += 1 + int(seen.sum())
+    return dict(sent)
+
+
+def _verdict(
+    traffic: Traffic,
+    job: Job,
+    features: Features,
+    losses: Losses,
+    where: Location,
+    severity: Severity,
+    outage: bool,
+    iterations: tuple[int, int],
+    cost_ns: float,
+) -> Verdict:
+    nic, probability = where.nic
+    sure = probability >= _SURE and severity != "notice"
+    endpoint = traffic.endpoints[nic]
+    machine = endpoint.machine if sure else None
+    cause: Cause = "link_down" if outage else "link_loss"
+    scope: Scope = "nic" if sure else "link"
+    ends = _candidates(traffic, where)
+    first, last = iterations
+    outside = np.ones(job.iterations, dtype=bool)
+    outside[first:last] = outside[:1] = outside[-1:] = False
+    others = features.duration_ns[outside]
+    usual = float(np.median(others if len(others) >= 3 else features.duration_ns))
+    now = float(features.duration_ns[first:last].mean())
+    total = sum(losses.lost.values())
+    what = "went dead for a while" if outage else "loses packets"
+    name = endpoint.name if sure else " or ".join(c.machine for c in ends[:2])
+    return Verdict(
+        job=job.id,
+        severity=severity,
+        cause=cause,
+        scope=scope,
+        machine=machine,
+        nic=endpoint.nic if sure else None,
+        peer=None,
+        candidates=ends,
+        onset_ns=int(losses.runs["start"].min()),
+        onset_iteration=first,
+        detected_iteration=min(first + 1, job.iterations - 1),
+        slowdown=now / usual,
+        lost_gpu_seconds=cost_ns / 1e9 * len(job.members),
+        confidence=min(0.99, probability if sure else 1 - probability),
+        evidence=(
+            Evidence("lost_packets", float(total), 0.0, "packets"),
+            Evidence("repair_time", cost_ns / 1e3, 0.0, "us"),
+            Evidence("explained_by_this_nic", probability, None, "probability"),
+        ),
+        summary=(
+            f"the link of {name} {what} ({cause.replace('_', ' ')}): {total} packets were lost and repeated, "
+            f"which cost {cost_ns / 1e6:.0f} ms over {last - first} iterations of {job.id}"
+        ),
+    )
+
+
+def _candidates(traffic: Traffic, where: Location) -> tuple[Candidate, ...]:
+    weights = dict(where.nics)
+    for pair, p in where.pairs:
+        for end in pair:
+            weights[end] = weights.get(end, 0.0) + p / 2
+    ranked = sorted(weights.items(), key=lambda item: -item[1])[:4]
+    return tuple(
+        Candidate(traffic.endpoints[n].machine, traffic.endpoints[n].nic, round(float(p), 4))
+        for n, p in ranked
+        if p >= 0.01
+    )

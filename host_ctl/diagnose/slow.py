@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fail-slow: who loses time in most iterations, more than peers and more than before, and why.
+
+The order of the questions: does a machine start or grant late although it has what it needs (its host),
+or is a message long under way although it was sent in time (a NIC, a link)? A slow network makes later
+starts, never the other way round, so the larger excess explains the smaller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_ctl.attribute.features import Features
+from host_ctl.diagnose.decide import Shift, find_shifts
+from host_ctl.diagnose.ends import EdgeEnds, slow_end
+from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.jobs import Job
+from host_ctl.reconstruct.transfers import Traffic
+
+MIN_EFFECT = 0.03
+_SECOND_FAULT = 0.3
+_CONTENTION = 0.3
+_SYMMETRIC = ("ring", "alltoall")
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCase:
+    """One accepted shift with the feature that it was found in."""
+
+    feature: str
+    names: tuple[int, ...]
+    shift: Shift
+
+
+def find_slow(traffic: Traffic, job: Job, features: Features, charges: Table) -> list[Verdict]:
+    """Verdicts for machines or NICs that slow the job, the costliest first."""
+    usable = _usable(features)
+    base = float(np.median(features.duration_ns[usable])) if usable.any() else 0.0
+    if not base:
+        return []
+    peers = all(t.group.algorithm in _SYMMETRIC for t in job.timelines)
+    machines = _machines(traffic, job)
+    cases: list[SlowCase] = []
+    columns = list(machines.values())
+    for lost in (features.host, features.entry):
+        by_machine = np.stack([lost[:, c].mean(axis=1) for c in columns], axis=1)
+        for shift in find_shifts(by_machine, peers=peers, least_ns=MIN_EFFECT * base, usable=usable):
+            cases.append(SlowCase("host", tuple(columns[shift.member]), shift))
+    for name, table in (("egress", features.egress), ("ingress", features.ingress)):
+        for shift in find_shifts(table, peers=peers, least_ns=MIN_EFFECT * base, usable=usable):
+            cases.append(SlowCase(name, (shift.member,), shift))
+    cases = [c for c in cases if _costs(c.shift, features, usable)]
+    return [_verdict(case, traffic, job, features, charges) for case in _explain_away(cases, traffic, job)]
+
+
+def _usable(features: Features) -> NDArray[np.bool_]:
+    """Leave out the first iteration (warm-up) and the last (perhaps cut off)."""
+    usable = np.ones(len(features.duration_ns), dtype=bool)
+    usable[:1] = usable[-1:] = False
+    return usable
+
+
+def _machines(traffic: Traffic, job: Job) -> dict[str, list[int]]:
+    """Columns of the features by machine."""
+    found: dict[str, list[int]] = {}
+    for column, member in enumerate(job.members):
+        found.setdefault(traffic.endpoints[member].machine, []).append(column)
+    return found
+
+
+def _costs(shift: Shift, features: Features, usable: NDArray[np.bool_]) -> bool:
+    """Whether the job itself became slower with the shift, where a before and an after can be compared."""
+    inside = np.zeros(len(usable), dtype=bool)
+    inside[shift.onset : shift.end] = True
+    before, after = features.duration_ns[usable & ~inside], features.duration_ns[usable & inside]
+    if len(before) < 3 or len(after) < 3:
+        return True
+    return float(np.median(after) - np.median(before)) >= 0.25 * shift.excess_ns
+
+
+def _explain_away(cases: list[SlowCase], traffic: Traffic, job: Job) -> list[SlowCase]:
+    """Keep the costliest case, and others only of other machines and of comparable cost."""
+    cases = sorted(cases, key=lambda c: -c.shift.excess_ns)
+    kept: list[SlowCase] = []
+    for case in cases:
+        machine = _machine_of(case, traffic, job)
+        if any(machine == _machine_of(k, traffic, job) for k in kept):
+            continue
+        if kept and case.shift.excess_ns < _SECOND_FAULT * kept[0].shift.excess_ns:
+            continue
+        if any(_same_edges(case, k, traffic, job) for k in kept):
+            continue
+        kept.append(case)
+    return kept
+
+
+def _machine_of(case: SlowCase, traffic: Traffic, job: Job) -> str:
+    return traffic.endpoints[job.members[case.names[0]]].machine
+
+
+def _same_edges(a: SlowCase, b: SlowCase, traffic: Traffic, job: Job) -> bool:
+    """Whether one is the other seen from the far end: slow out of X is slow into its receivers."""
+    if "host" in (a.feature, b.feature) or a.feature == b.feature:
+        return False
+    ends = (job.members[a.names[0]], job.members[b.names[0]])
+    edge = ends if a.feature == "egress" else ends[::-1]
+    return edge in traffic.edges
+
+
+def _verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table) -> Verdict:
+    if case.feature == "host":
+        return _host_verdict(case, traffic, job, features)
+    return _transfer_verdict(case, traffic, job, features, charges)
+
+
+def _host_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features) -> Verdict:
+    shift, endpoint = case.shift, traffic.endpoints[job.members[case.names[0]]]
+    inner = _excess(features.inner, case, features)
+    egress = _excess(features.egress, case, features)
+    contention = inner > _CONTENTION * shift.excess_ns and egress > _CONTENTION / 3 * shift.excess_ns
+    cause: Cause = "cpu_contention" if contention else "compute_slow"
+    reason = (
+        "its sends and its messages in flight stall again and again, as on a busy CPU"
+        if contention
+        else "it had its input and its credit and still sent late"
+    )
+    evidence = (
+        Evidence("host_time", shift.value_ns / 1e3, shift.usual_ns / 1e3, "us"),
+        Evidence("start_lag", _excess(features.entry, case, features) / 1e3, 0.0, "us"),
+        Evidence("in_operator_lag", inner / 1e3, 0.0, "us"),
+        Evidence("worst_of_all", shift.share_worst, 1.0 / max(1, len(_machines(traffic, job))), "share"),
+    )
+    return _finish(case, job, features, cause, "machine", endpoint.machine, None, (), evidence, reason)
+
+
+def _excess(table: NDArray[np.float64], case: SlowCase, features: Features) -> float:
+    """How much more a member lost inside the shift than the median of the others, or than before."""
+    inside = np.zeros(len(features.duration_ns), dtype=bool)
+    inside[case.shift.onset : case.shift.end] = True
+    own = table[:, list(case.names)].mean(axis=1)
+    if case.shift.own_past:
+        return float(np.median(own[inside]) - np.median(own[~inside])) if (~inside).any() else 0.0
+    others = np.delete(table, list(case.names), axis=1)
+    return float(np.median(own[inside] - np.median(others[inside], axis=1))) if others.shape[1] else 0.0
+
+
+def _transfer_verdict(
+    case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table
+) -> Verdict:
+    inside = (job.boundaries_ns[case.shift.onset], job.boundaries_ns[case.shift.end])
+    ends = slow_end(traffic, job, charges, job.members[case.names[0]], case.feature, inside)
+    cause: Cause = {"sender": "nic_slow", "receiver": "receiver_slow", "either": "link_slow"}[ends.side]
+    scope: Scope = "link" if ends.side == "either" else "nic"
+    blamed = traffic.endpoints[ends.blamed] if ends.side != "either" else None
+    evidence = (
+        Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
+        *ends.evidence,
+    )
+    candidates = tuple(
+        Candidate(traffic.endpoints[e].machine, traffic.endpoints[e].nic, p) for e, p in ends.candidates
+    )
+    return _finish(
+        case, job, features, cause, scope,
+        blamed.machine if blamed else None, blamed.nic if blamed else None,
+        candidates, evidence, _reason(ends, traffic),
+    )  # fmt: skip
+
+
+def _reason(ends: EdgeEnds, traffic: Traffic) -> str:
+    names = [traffic.endpoints[e].name for e, _ in ends.candidates]
+    if ends.side == "sender":
+        return "its messages leave on time and are long under way, to whomever it sends"
+    if ends.side == "receiver":
+        return "messages to it are long under way, from whomever they come"
+    return f"messages between {' and '.join(names)} are long under way; which end it is does not show"
+
+
+def _finish(
+    case: SlowCase,
+    job: Job,
+    features: Features,
+    cause: Cause,
+    scope: Scope,
+    machine: str | None,
+    nic: str | None,
+    candidates: tuple[Candidate, ...],
+    evidence: tuple[Evidence, ...],
+    reason: str,
+) -> Verdict:
+    shift = case.shift
+    inside = np.zeros(len(features.duration_ns), dtype=bool)
+    inside[shift.onset : shift.end] = True
+    usable = _usable(features)
+    now = float(np.median(features.duration_ns[inside]))
+    before = features.duration_ns[usable & ~inside]
+    healthy = float(np.median(before)) if len(before) >= 3 else max(now - shift.excess_ns, 1.0)
+    lost_s = float(np.maximum(features.duration_ns[inside] - healthy, 0).sum()) / 1e9
+    where = f"{machine}/{nic}" if machine and nic else machine or "no single machine"
+    confidence = _confidence(shift)
+    if machine and not candidates:
+        candidates = (Candidate(machine, nic, confidence),)
+    return Verdict(
+        job=job.id,
+        severity="fail_slow",
+        cause=cause,
+        scope=scope,
+        machine=machine,
+        nic=nic,
+        peer=None,
+        candidates=candidates,
+        onset_ns=int(job.boundaries_ns[shift.onset]),
+        onset_iteration=shift.onset,
+        detected_iteration=shift.detected,
+        slowdown=now / healthy,
+        lost_gpu_seconds=lost_s * len(job.members),
+        confidence=confidence,
+        evidence=evidence,
+        summary=(
+            f"{where} slows {job.id} ({cause.replace('_', ' ')}): {reason}; "
+            f"{shift.excess_ns / 1e6:.0f} ms of {now / 1e6:.0f} ms per iteration"
+        ),
+    )
+
+
+def _confidence(shift: Shift) -> float:
+    """From how often the accused was the worst and how many iterations say so (rule of succession)."""
+    runs = shift.end - shift.onset
+    return min(0.99, (shift.share_worst * runs + 1.0) / (runs + 2.0) if not shift.own_past else 0.9)
+
+

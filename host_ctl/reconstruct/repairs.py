@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds lost and repeated packets, says between which two points they were lost, and mends the times.
+
+A reliable connection repeats what was lost, so that a hole in one view which is never filled is a loss of
+the capture, not of the network. What is filled later was lost for certain: before the sender's tap when
+the sender's own view has the hole, between the taps when the sender's view has the packet twice and the
+receiver's only once. A packet that the receiver saw twice was repeated without need (its acknowledgement
+was late or lost).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpu_app.wire.records import EventKind, MessageFlag
+from host_ctl.align.clock import Alignment
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.transfers import MISSING, Traffic, send_start
+
+_PSN_SPACE = 1 << 24
+
+
+class LossPlace(IntEnum):
+    """Where a repeated packet had been lost."""
+
+    BEFORE_SENDER_TAP = 1
+    BETWEEN_TAPS = 2
+    NOT_LOST = 3
+    UNKNOWN = 4
+
+
+REPAIR = np.dtype(
+    [
+        ("start", "<i8"),
+        ("end", "<i8"),
+        ("row", "<i8"),
+        ("link", "<u4"),
+        ("packets", "<u4"),
+        ("place", "u1"),
+        ("reverse", "u1"),
+    ]
+)
+"""One run of repeated packets of a link: ns on the common clock, the transfer that it held up first.
+``reverse`` marks repeats of credits, which travel from the link's destination to its source."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Repeated or late packets of one view of one link, positions unwrapped, times common."""
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    position: NDArray[np.int64]
+    count: NDArray[np.int64]
+    late: NDArray[np.bool_]
+
+
+def mend(traffic: Traffic, alignment: Alignment) -> tuple[Traffic, Table]:
+    """The traffic with the true ends of repaired transfers, and the table of repairs (REPAIR)."""
+    transfers = traffic.transfers.copy()
+    first_row = np.searchsorted(transfers["link"], np.arange(len(traffic.links) + 1))
+    parts = []
+    for number, link in enumerate(traffic.links):
+        rows = slice(int(first_row[number]), int(first_row[number + 1]))
+        table = transfers[rows]
+        sent = _runs(traffic, alignment, link.src, link.sender_flow, table)
+        got = _runs(traffic, alignment, link.dst, link.receiver_flow, table)
+        for runs, end in ((sent, "tx_end"), (got, "rx_end")):
+            if runs is not None:
+                _extend(table, runs, end)
+        parts.append(_repairs(number, int(first_row[number]), table, sent, got))
+        parts.append(_credit_repairs(traffic, alignment, number, int(first_row[number]), table))
+    repairs = np.concatenate(parts) if parts else np.empty(0, REPAIR)
+    return replace(traffic, transfers=transfers), repairs[np.argsort(repairs["start"], kind="stable")]
+
+
+def _runs(
+    traffic: Traffic, alignment: Alignment, endpoint: int, flow: int | None, table: Table
+) -> _Runs | None:
+    series = traffic.endpoints[endpoint].series
+    if series is None or flow is None or not len(table):
+        return None
+    events = traffic.series[series].events
+    chosen = (events["flow"] == flow) & np.isin(events["kind"], (EventKind.REPEAT, EventKind.LATE))
+    events = events[chosen]
+    start = alignment.clocks[series].to_common(events["start_ns"])
+    end = alignment.clocks[series].to_common(events["end_ns"])
+    began = send_start(table)
+    near = np.clip(np.searchsorted(began, start, side="right") - 1, 0, len(table) - 1)
+    reference = table["position"][near]
+    step = (events["psn"].astype(np.int64) - reference + _PSN_SPACE // 2) % _PSN_SPACE - _PSN_SPACE // 2
+    late = events["kind"] == EventKind.LATE
+    return _Runs(start, end, reference + step, events["count"].astype(np.int64), late)
+
+
+def _extend(table: Table, runs: _Runs, column: str) -> None:
+    """A transfer has arrived (left) only when its repeated packets have: move its end, flag it."""
+    for k in range(len(runs.start)):
+        first = int(np.searchsorted(table["position"], runs.position[k], side="right")) - 1
+        last = int(np.searchsorted(table["position"], runs.position[k] + runs.count[k], side="left"))
+        part = table[max(first, 0) : max(last, first + 1)]
+        part["flags"] |= np.uint8(MessageFlag.REPEATED)
+        known = part[column] != MISSING
+        # Repeats of one run leave in order; each transfer in it ends by the end of the run at the latest.
+        part[column][known] = np.maximum(part[column][known], runs.start[k])
+
+
+def _credit_repairs(
+    traffic: Traffic, alignment: Alignment, number: int, first_row: int, table: Table
+) -> Table:
+    """Repeats of the credits of a link; each holds up the transfer that was granted next."""
+    link = traffic.links[number]
+    granted = np.where(table["credit_rx"] != MISSING, table["credit_rx"], table["credit_tx"])
+    granted = np.maximum.accumulate(granted)
+    sent = _runs(traffic, alignment, link.dst, link.granting_flow, table)
+    got = _runs(traffic, alignment, link.src, link.granted_flow, table)
+    out = _repairs(number, first_row, table, sent, got)
+    out["row"] = first_row + np.clip(np.searchsorted(granted, out["start"]), 0, max(0, len(table) - 1))
+    out["reverse"] = 1
+    return out
+
+
+def _repairs(
+    number: int, first_row: int, table: Table, sent: _Runs | None, got: _Runs | None
+) -> Table:
+    runs = sent if sent is not None else got
+    if runs is None or not len(runs.start):
+        return np.empty(0, REPAIR)
+    out = np.zeros(len(runs.start), REPAIR)
+    out["start"], out["end"], out["packets"] = runs.start, runs.end, runs.count
+    out["link"] = number
+    at = np.clip(np.searchsorted(table["position"], runs.position, side="right") - 1, 0, None)
+    out["row"] = first_row + at
+    if sent is None:
+        out["place"] = np.where(runs.late, LossPlace.UNKNOWN, LossPlace.NOT_LOST)
+        return out
+    out["place"] = LossPlace.UNKNOWN
+    out["place"][sent.late] = LossPlace.BEFORE_SENDER_TAP
+    if got is not None:
+        for k in np.flatnonzero(~sent.late):
+            again = _covered(got, int(sent.position[k]), int(sent.count[k]))
+            lost = again < sent.count[k]
+            out["place"][k] = LossPlace.BETWEEN_TAPS if lost else LossPlace.NOT_LOST
+            out["packets"][k] = sent.count[k] - again if lost else sent.count[k]
+    return out
+
+
+def _covered(runs: _Runs, position: int, count: int) -> int:
+    """How many of ``count`` packets from ``position`` on the receiver saw more than once."""
+    low = np.maximum(runs.position, position)
+    high = np.minimum(runs.position + runs.count, position + count)
+    return int(np.minimum(np.maximum(high - low, 0)[~runs.late].sum(), count))

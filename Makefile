@@ -59,8 +59,7 @@ lint-python: setup
 
 lint-native: test-native
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
-	printf '%s\n' native/src/*.cpp native/tests/*.cpp | \
-	  xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native
+	printf '%s\n' native/src/*.cpp | xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native
 
 format: .venv/python-ready
 	$(BIN)/ruff check --fix .

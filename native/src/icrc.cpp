@@ -45,7 +45,7 @@ std::size_t ip_header_bytes(std::span<const std::byte> packet) noexcept {
   if (version_ihl >> 4 == 6) {
     return kIpv6Bytes;
   }
-  const std::size_t bytes = (version_ihl & 0x0fU) * 4U;
+  const std::size_t bytes = std::size_t{version_ihl & 0x0fU} * 4U;
   return version_ihl >> 4 == 4 && bytes >= kIpv4MinBytes ? bytes : 0;
 }
 

@@ -116,7 +116,7 @@ ParseOutcome take_ipv4(Cursor& cursor, PacketRecord& record, Datagram& datagram)
     return ParseOutcome::truncated_headers;
   }
   const auto version_ihl = std::to_integer<unsigned>(header[0]);
-  const std::size_t header_bytes = (version_ihl & 0x0fU) * 4U;
+  const std::size_t header_bytes = std::size_t{version_ihl & 0x0fU} * 4U;
   const std::size_t total_bytes = load_big<std::uint16_t>(header + 2);
   if (version_ihl >> 4 != 4 || header_bytes < kIpv4Bytes || total_bytes < header_bytes) {
     return ParseOutcome::bad_ip_header;

@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from host_ctl.attribute.gates import Action, Gates, find_inputs
+from host_ctl.attribute.gates import Action, Gates, find_inputs, learn_needs
 from host_ctl.attribute.program import Arrivals, Program
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.repairs import LossPlace
@@ -134,7 +134,9 @@ def _credit_lags(
     A receiver grants a slot once an earlier message has left it: it needs arrivals and own sends alike.
     """
     sends = [_as_source(traffic, program, index) for index in range(len(program.lanes))]
-    inputs = find_inputs(posts, [*program.arrivals, *sends], traffic, program)
+    sources = [*program.arrivals, *sends]
+    needs = learn_needs(posts, sources, traffic, program)
+    inputs = find_inputs(posts, sources, needs, traffic, program)
     lags = []
     for post, (input_ns, _) in zip(posts, inputs, strict=True):
         known = (post.times != MISSING) & (input_ns != MISSING)

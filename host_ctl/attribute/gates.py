@@ -43,15 +43,6 @@ class Gates:
     end_ns: NDArray[np.int64]
 
 
-def find_gates(traffic: Traffic, program: Program) -> tuple[Gates, ...]:
-    """The gates of every lane, in the program's order."""
-    needs = _learn_needs(traffic, program)
-    return tuple(_gates(index, traffic, program, needs) for index in range(len(program.lanes)))
-
-
-_NeedKey = tuple[int, int]
-
-
 @dataclass(frozen=True, slots=True)
 class Action:
     """Something that a NIC's host does once per message of a lane: sending it, or granting its credit."""
@@ -61,16 +52,22 @@ class Action:
     times: NDArray[np.int64]
 
 
-_NeedKey = tuple[int, int]
+Needs = dict[tuple[int, int], NDArray[np.int64]]
+"""For (action, source) of one machine: how many of the source's items of the unit each place needs."""
 
 
-def find_gates(traffic: Traffic, program: Program) -> tuple[Gates, ...]:
-    """The gates of every lane's sends, in the program's order."""
-    actions = [
+def send_actions(traffic: Traffic, program: Program) -> list[Action]:
+    """The sends of every lane, in the program's order."""
+    return [
         Action(lane, traffic.edges[lane.edge][0], send_start(traffic.transfers[lane.rows]))
         for lane in program.lanes
     ]
-    inputs = find_inputs(actions, program.arrivals, traffic, program)
+
+
+def find_gates(traffic: Traffic, program: Program, needs: Needs) -> tuple[Gates, ...]:
+    """The gates of every lane's sends, in the program's order, from the learned needs of the sends."""
+    actions = send_actions(traffic, program)
+    inputs = find_inputs(actions, program.arrivals, needs, traffic, program)
     gates = []
     for index, (action, (input_ns, input_row)) in enumerate(zip(actions, inputs, strict=True)):
         t = traffic.transfers[action.lane.rows]
@@ -81,15 +78,18 @@ def find_gates(traffic: Traffic, program: Program) -> tuple[Gates, ...]:
 
 
 def find_inputs(
-    actions: Sequence[Action], sources: Sequence[Arrivals], traffic: Traffic, program: Program
+    actions: Sequence[Action],
+    sources: Sequence[Arrivals],
+    needs: Needs,
+    traffic: Traffic,
+    program: Program,
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """For every action, per message: when its last needed input was there (MISSING), and that row (NOTHING)."""
-    needs = _learn_needs(actions, sources, traffic, program)
     found = []
     for index, action in enumerate(actions):
         input_ns = np.full(len(action.times), MISSING)
         input_row = np.full(len(action.times), NOTHING)
-        for number in _on_same_machine(action.endpoint, sources, traffic):
+        for number in on_same_machine(action.endpoint, sources, traffic):
             source = sources[number]
             at = _needed_index(action, source, needs.get((index, number)), program)
             usable = (at >= 0) & (at < len(source.times))
@@ -101,21 +101,22 @@ def find_inputs(
     return found
 
 
-def _on_same_machine(endpoint: int, sources: Sequence[Arrivals], traffic: Traffic) -> list[int]:
+def on_same_machine(endpoint: int, sources: Sequence[Arrivals], traffic: Traffic) -> list[int]:
+    """The sources that may gate what a NIC does: those of all NICs of its machine."""
     machine = traffic.endpoints[endpoint].machine
     return [i for i, s in enumerate(sources) if traffic.endpoints[s.endpoint].machine == machine]
 
 
-def _learn_needs(
+def learn_needs(
     actions: Sequence[Action], sources: Sequence[Arrivals], traffic: Traffic, program: Program
-) -> dict[_NeedKey, NDArray[np.int64]]:
-    """For each (action, source) of one machine: the source's items of the unit needed per place."""
-    found: dict[_NeedKey, NDArray[np.int64]] = {}
-    pools: dict[tuple[int, int, bool], list[_NeedKey]] = {}
+) -> Needs:
+    """Learn what every action needs of every source of its machine."""
+    found: Needs = {}
+    pools: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
     for index, action in enumerate(actions):
         if not action.lane.volume:
             continue
-        for number in _on_same_machine(action.endpoint, sources, traffic):
+        for number in on_same_machine(action.endpoint, sources, traffic):
             source = sources[number]
             need = _least_lead(action, source)
             if need is None:

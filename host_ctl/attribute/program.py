@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.reconstruct.jobs import GroupTimeline, Job
-from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
+from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
 
 _SAME_PERIOD = 0.1
 UNKNOWN = -1
@@ -27,7 +27,8 @@ class Lane:
     ``rows`` index the transfers; ``unit`` is each message's iteration of the job (UNKNOWN outside),
     ``place`` its number within the group's unit ``group_unit``; ``base[k]`` counts the messages before
     iteration k (UNKNOWN when the edge did not take part in it), ``first[u]`` those before the group's
-    unit u. ``volume`` is the usual number per iteration, 0 when it varies.
+    unit u; ``iteration_of_unit`` maps units to iterations. ``volume`` is the usual number per iteration,
+    0 when it varies.
     """
 
     edge: int
@@ -38,6 +39,7 @@ class Lane:
     place: NDArray[np.int64]
     base: NDArray[np.int64]
     first: NDArray[np.int64]
+    iteration_of_unit: NDArray[np.int64]
     volume: int
 
 
@@ -146,11 +148,15 @@ def _lane(
         base[odd] = UNKNOWN
     iteration = iteration_of_unit[unit]
     iteration = np.where(base[iteration] == UNKNOWN, UNKNOWN, iteration)
-    return Lane(edge, number, rows, iteration, unit, place, base, first, volume)
+    return Lane(edge, number, rows, iteration, unit, place, base, first, iteration_of_unit, volume)
 
 
 def _arrivals(endpoint: int, number: int, lanes: list[Lane], traffic: Traffic) -> Arrivals:
     rows = np.concatenate([lane.rows for lane in lanes])
+    if traffic.endpoints[endpoint].series is not None:
+        # What the receiver's own capture never showed has not arrived.
+        seen = traffic.transfers["rx_end"][rows] != MISSING
+        rows = rows[seen] if seen.any() else rows
     times = arrival(traffic.transfers[rows])
     order = np.argsort(times, kind="stable")
     bases = np.stack([lane.base for lane in lanes])

@@ -56,7 +56,8 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
     outage = _is_outage(losses.runs)
     begin, end = int(losses.runs["start"].min()), int(losses.runs["end"].max())
     window = (begin, end) if outage else None
-    where = locate_losses(_sent(traffic, job, window), losses.lost, losses.before_tap)
+    lost = _lost_messages(traffic, losses.runs) if outage else losses.lost
+    where = locate_losses(_sent(traffic, job, window, lost), lost, losses.before_tap)
     first = int(np.clip(np.searchsorted(job.boundaries_ns, begin, side="right") - 1, 0, job.iterations - 1))
     last = int(np.clip(np.searchsorted(job.boundaries_ns, end, side="right"), first + 1, job.iterations))
     cost_ns = float(features.repair[first:last].max(axis=1).sum())
@@ -72,12 +73,24 @@ def _is_outage(runs: Table) -> bool:
     return any(count >= _LOST_AGAIN for count in keys.values())
 
 
-def _sent(traffic: Traffic, job: Job, window: tuple[int, int] | None) -> dict[Pair, int]:
-    """Packets per directed pair that could have been lost: data and credits.
+def _lost_messages(traffic: Traffic, runs: Table) -> dict[Pair, int]:
+    """Distinct messages (or grants) that had to be repeated, per directed pair."""
+    rows: dict[Pair, set[int]] = {}
+    for run in runs:
+        link = traffic.links[int(run["link"])]
+        pair = (link.dst, link.src) if run["reverse"] else (link.src, link.dst)
+        rows.setdefault(pair, set()).add(int(run["row"]))
+    return {pair: len(found) for pair, found in rows.items()}
+
+
+def _sent(
+    traffic: Traffic, job: Job, window: tuple[int, int] | None, lost: dict[Pair, int]
+) -> dict[Pair, int]:
+    """What could have been lost per directed pair, data and credits.
 
     Over the whole capture in packets; within an outage in messages, which is what can be timed.
     """
-    sent: Counter[Pair] = Counter()
+    sent: Counter[Pair] = Counter(lost if window is not None else {})
     links = [i for timeline in job.timelines for i in timeline.group.links]
     t = traffic.transfers
     for number in links:
@@ -89,10 +102,10 @@ def _sent(traffic: Traffic, job: Job, window: tuple[int, int] | None) -> dict[Pa
             sent[link.dst, link.src] += link.credits
         else:
             arrived = part["rx_end"]
-            sent[link.src, link.dst] += 1 + int(((arrived > window[0]) & (arrived <= window[1])).sum())
+            sent[link.src, link.dst] += int(((arrived > window[0]) & (arrived <= window[1])).sum())
             granted = part["credit_rx"]
             seen = (granted != MISSING) & (granted > window[0]) & (granted <= window[1])
-            sent[link.dst, link.src] += 1 + int(seen.sum())
+            sent[link.dst, link.src] += int(seen.sum())
     return dict(sent)
 
 

@@ -21,6 +21,7 @@ _MAX_PERIOD = 256
 _SHORT = 0.02
 _FLAT = 0.05
 _EXPLAINED = 0.5
+_COMPARABLE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def find_rhythm(
     cuts = np.cumsum(messages)[:-1]
     silence = np.maximum(starts_ns[1:] - ends_ns[:-1], 1)
     quantum, phase = _quantum(cuts)
-    period, offset = _lattice_period(cuts, silence, quantum, phase)
+    period, offset = _lattice_period(cuts, silence, quantum, phase, int(messages.sum()))
     if period is None:
         bounds = np.arange(len(messages) + 1)
     else:
@@ -78,7 +79,7 @@ def _quantum(cuts: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _lattice_period(
-    cuts: NDArray[np.int64], silence: NDArray[np.int64], quantum: int, phase: int
+    cuts: NDArray[np.int64], silence: NDArray[np.int64], quantum: int, phase: int, total: int
 ) -> tuple[int | None, int]:
     """The period of the silences over the lattice, and the phase of the longest; None without a lattice.
 
@@ -99,8 +100,13 @@ def _lattice_period(
     period = 1
     if best >= _EXPLAINED:
         period = min(p for p, share in explained.items() if share >= 0.9 * best)
-    means = [signal[k::period].mean() for k in range(period)]
-    return period, (int(np.argmax(means)) + first) % period
+    means = np.array([signal[k::period].mean() for k in range(period)])
+    offset = int(np.argmax(means))
+    if (total - phase) % quantum == 0:
+        # A run that ends after whole iterations tells the phase, if there is a silence of any length there.
+        at_end = ((total - phase) // quantum - first) % period
+        offset = at_end if means[at_end] >= _COMPARABLE * means.max() else offset
+    return period, (offset + first) % period
 
 
 def _explained(signal: NDArray[np.float64], period: int) -> float:

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows the waits at the end of a job: who lacks input, who lacks credit, who lacks nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from host_ctl.attribute.gates import Needs, on_same_machine
+from host_ctl.attribute.program import Arrivals, Lane, Program
+from host_ctl.reconstruct.transfers import MISSING, Traffic
+
+_ENTERED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one lane is in the current iteration: ``sent`` of ``volume`` messages."""
+
+    lane: int
+    src: int
+    dst: int
+    sent: int
+    volume: int
+    has_credit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """The state in which a job stopped.
+
+    ``waits`` maps a member to the members it waits for; ``idle`` are those that lacked nothing that they
+    needed for their next message (or grant) and did not act.
+    """
+
+    progress: tuple[Progress, ...]
+    waits: dict[int, frozenset[int]]
+    idle: frozenset[int]
+
+
+def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], int]:
+    """How far the lanes of every group are that is in the middle of a unit, and in which iteration.
+
+    A group that has finished its unit may be done for good: another group's turn, or the end of the run.
+    """
+    found: list[Progress] = []
+    iteration = -1
+    for number in range(len(program.job.timelines)):
+        lanes = [(i, lane) for i, lane in enumerate(program.lanes) if lane.group == number and lane.volume]
+        unit = max((int(lane.group_unit[-1]) for _, lane in lanes), default=-1)
+        mine = [_progress(traffic, program, index, unit) for index, lane in lanes]
+        if any(p.sent != p.volume for p in mine):
+            found.extend(mine)
+            iteration = max(iteration, max(int(lane.iteration_of_unit[unit]) for _, lane in lanes))
+    return found, iteration
+
+
+def next_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], int]:
+    """The same for an iteration that has been entered but not begun: nothing sent of it yet."""
+    lanes = [i for i, lane in enumerate(program.lanes) if lane.volume]
+    newest = max((int(program.lanes[i].iteration_of_unit.max()) for i in lanes), default=-1)
+    return [_progress(traffic, program, i, None) for i in lanes], newest + 1
+
+
+def _progress(traffic: Traffic, program: Program, index: int, unit: int | None) -> Progress:
+    lane = program.lanes[index]
+    sent = int((lane.group_unit == unit).sum()) if unit is not None else 0
+    links = [traffic.links[i] for i in np.unique(traffic.transfers["link"][lane.rows])]
+    granted = not any(link.credits for link in links) or any(link.unused_credits for link in links)
+    src, dst = traffic.edges[lane.edge]
+    return Progress(index, src, dst, sent, lane.volume, granted)
+
+
+def entered_next(traffic: Traffic, program: Program) -> bool:
+    """Whether credits were posted for an iteration that no message of has been sent.
+
+    Credits that hosts post early, right after the iteration before, say nothing; those that come after
+    about the usual time of computing do.
+    """
+    for lane in program.lanes:
+        rhythm = program.job.timelines[lane.group].rhythm
+        computing = np.median(rhythm.starts_ns[1:] - rhythm.ends_ns[:-1]) if rhythm.units > 1 else 0.0
+        numbers = np.unique(traffic.transfers["link"][lane.rows])
+        credits = traffic.credits[np.isin(traffic.credits["link"], numbers)]
+        unused = sum(traffic.links[i].unused_credits for i in numbers)
+        if not unused or not len(credits):
+            continue
+        posted = np.where(credits["tx"] != MISSING, credits["tx"], credits["rx"])
+        ended = int(rhythm.ends_ns[-1])
+        if computing > 0 and int(posted.max()) - ended >= _ENTERED * computing:
+            return True
+    return False
+
+
+def find_standstill(
+    traffic: Traffic, program: Program, needs: Needs, progress: list[Progress], iteration: int
+) -> Standstill:
+    """Say for every member with something left to send what it lacks."""
+    waits: dict[int, set[int]] = {}
+    idle: set[int] = set()
+    behind = {p.src for p in progress if p.sent < p.volume}
+    for item in progress:
+        if item.sent >= item.volume:
+            continue
+        lacking = _lacking_input(traffic, program, needs, item, iteration, behind)
+        if lacking:
+            waits.setdefault(item.src, set()).update(lacking)
+        elif not item.has_credit:
+            waits.setdefault(item.src, set()).add(item.dst)
+        else:
+            idle.add(item.src)
+    # Who is waited for, and has itself nothing left to wait for, did not grant.
+    for wanted in {w for group in waits.values() for w in group}:
+        if wanted not in waits:
+            idle.add(wanted)
+    waits = {m: w for m, w in waits.items() if m not in idle}
+    return Standstill(tuple(progress), {m: frozenset(w) for m, w in waits.items()}, frozenset(idle))
+
+
+def _lacking_input(
+    traffic: Traffic,
+    program: Program,
+    needs: Needs,
+    item: Progress,
+    iteration: int,
+    behind: set[int],
+) -> set[int]:
+    """The members whose messages the next send of a lane still needs."""
+    lacking: set[int] = set()
+    for number in on_same_machine(item.src, program.arrivals, traffic):
+        source = program.arrivals[number]
+        need = needs.get((item.lane, number))
+        if need is None:
+            continue
+        have = len(source.times) - _base(program, source, iteration)
+        if have < int(need[item.sent]):
+            senders = {traffic.edges[e][0] for e in source.edges}
+            lacking |= senders & behind or senders
+    return lacking
+
+
+def _base(program: Program, source: Arrivals, iteration: int) -> int:
+    """How many of a source's messages belong to iterations before this one."""
+    lane = _lane_of(program, source)
+    units = np.flatnonzero(lane.iteration_of_unit == iteration)
+    return int(source.first[units[0]]) if len(units) else len(source.times)
+
+
+def _lane_of(program: Program, source: Arrivals) -> Lane:
+    return next(lane for lane in program.lanes if lane.edge in source.edges and lane.group == source.group)

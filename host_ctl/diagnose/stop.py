@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fail-stop: who had all that it needed and did nothing, or whose packets nobody answers any more.
+
+Silence alone accuses nobody, for a finished run is silent too. It takes a witness that the captures went on
+running, a silence longer than any pause before, and an operation that is visibly unfinished: lanes that
+have not sent all of an iteration's messages, or credits granted after computing that nobody uses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpu_app.wire.records import MessageFlag
+from host_ctl.attribute.gates import Needs
+from host_ctl.attribute.program import Program
+from host_ctl.diagnose.locate import Pair, locate_losses
+from host_ctl.diagnose.standstill import (
+    Progress,
+    Standstill,
+    entered_next,
+    find_standstill,
+    lane_progress,
+    next_progress,
+)
+from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Verdict
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.repairs import LossPlace
+from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
+
+_PAUSES = 3.0
+_SURE = 0.8
+_OVERDUE = 0.995
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The end of a job: a verdict when it stopped, a remark when that cannot be told."""
+
+    verdict: Verdict | None = None
+    unsure: str | None = None
+
+
+def find_stop(
+    traffic: Traffic, program: Program, needs: Needs, repairs: Table, witness_ns: int
+) -> Stop:
+    """Judge the end of a job; ``witness_ns`` is until when the captures are known to have run (common ns)."""
+    job = program.job
+    progress, iteration = lane_progress(traffic, program)
+    if not progress:
+        if not entered_next(traffic, program):
+            return Stop()
+        progress, iteration = next_progress(traffic, program)
+    times = _activity(traffic, program)
+    last = int(times[-1])
+    silence = witness_ns - last
+    # The stop itself may lie in the last gap but one, so pauses count up to the last full iteration.
+    pause = int(np.diff(times).max(initial=0))
+    if silence <= max(_PAUSES * pause, job.iteration_ns):
+        if _dried_up(traffic, program, times, witness_ns):
+            return Stop(unsure=f"{job.id} falls silent inside an operator, but the captures end too soon to tell")
+        return Stop()
+    pending = _unanswered(traffic, program, repairs, last)
+    if len(pending):
+        return Stop(_unanswered_verdict(traffic, program, pending, iteration, last, silence))
+    state = find_standstill(traffic, program, needs, progress, iteration)
+    return Stop(_standing_verdict(traffic, program, state, iteration, last, silence))
+
+
+def _activity(traffic: Traffic, program: Program) -> NDArray[np.int64]:
+    """Times of the job's data and credits, repeats left out, in order (common ns)."""
+    t = traffic.transfers[np.concatenate([lane.rows for lane in program.lanes])]
+    whole = t[(t["flags"] & MessageFlag.REPEATED) == 0]
+    links = [i for timeline in program.job.timelines for i in timeline.group.links]
+    credits = traffic.credits[np.isin(traffic.credits["link"], links)]
+    times = np.concatenate([send_start(t), arrival(whole), credits["tx"], credits["rx"]])
+    return np.sort(times[times != MISSING])
+
+
+def _dried_up(
+    traffic: Traffic, program: Program, times: NDArray[np.int64], witness_ns: int
+) -> bool:
+    """Whether some member had been silent for unusually long, inside an operator, when the capture ended."""
+    end = max(witness_ns, int(times[-1]))
+    for member in program.job.members:
+        rows = [lane.rows for lane in program.lanes if member in traffic.edges[lane.edge]]
+        t = traffic.transfers[np.concatenate(rows)]
+        own = np.sort(np.concatenate([send_start(t), arrival(t)]))
+        if end - int(own[-1]) > np.quantile(np.diff(own), _OVERDUE):
+            return True
+    return False
+
+
+def _unanswered(traffic: Traffic, program: Program, repairs: Table, last: int) -> Table:
+    """Repeats that went on after the job's last progress."""
+    links = [i for timeline in program.job.timelines for i in timeline.group.links]
+    return repairs[np.isin(repairs["link"], links) & (repairs["start"] > last)]
+
+
+def _unanswered_verdict(
+    traffic: Traffic, program: Program, pending: Table, iteration: int, last: int, silence: int
+) -> Verdict:
+    """Somebody repeats and gets no answer: a dead process if the packets arrive, else a dead link."""
+    lost: dict[Pair, set[int]] = {}
+    heard: Counter[int] = Counter()
+    for run in pending:
+        link = traffic.links[int(run["link"])]
+        pair = (link.dst, link.src) if run["reverse"] else (link.src, link.dst)
+        lost.setdefault(pair, set()).add(int(run["row"]))
+        heard[pair[1]] += run["place"] == LossPlace.NOT_LOST
+    began = _outage_start(traffic, pending)
+    counts = {pair: len(rows) for pair, rows in lost.items()}
+    where = locate_losses(_attempts(traffic, program, began, counts), counts, {})
+    nic, probability = where.nic
+    endpoint = traffic.endpoints[nic]
+    sure = probability >= _SURE
+    crashed = heard[nic] > 0
+    cause: Cause = "crash" if crashed else "link_down"
+    ends = tuple(
+        Candidate(traffic.endpoints[n].machine, traffic.endpoints[n].nic, round(p, 4))
+        for n, p in where.nics[:3]
+        if p >= 0.01
+    )
+    total = int(pending["packets"].sum())
+    what = "gets packets and answers none" if crashed else "is not reached any more"
+    name = endpoint.name if sure else " or ".join(c.machine for c in ends)
+    return _stop_verdict(
+        program, cause, "machine" if crashed else "nic",
+        (endpoint.machine, endpoint.nic) if sure else None, ends, iteration, last, silence,
+        probability if sure else 0.5,
+        (Evidence("unanswered_repeats", float(total), 0.0, "packets"),),
+        f"{name} {what} ({cause.replace('_', ' ')}): {total} repeats unanswered",
+    )  # fmt: skip
+
+
+def _outage_start(traffic: Traffic, pending: Table) -> int:
+    """When the first message was sent that never arrived."""
+    rows = traffic.transfers[np.unique(pending["row"])]
+    start = send_start(rows)
+    never = rows["rx_start"] == MISSING
+    return int(start[never].min() if never.any() else start.min())
+
+
+def _attempts(traffic: Traffic, program: Program, since: int, lost: dict[Pair, int]) -> dict[Pair, int]:
+    """Messages and credits per directed pair since the outage began: those that arrived, and the lost."""
+    sent: Counter[Pair] = Counter(lost)
+    links = [i for timeline in program.job.timelines for i in timeline.group.links]
+    for number in links:
+        link = traffic.links[number]
+        part = traffic.transfers[traffic.transfers["link"] == number]
+        granted = traffic.credits[traffic.credits["link"] == number]
+        fresh = (part["rx_start"] > since) & ((part["flags"] & MessageFlag.REPEATED) == 0)
+        sent[link.src, link.dst] += int(fresh.sum())
+        sent[link.dst, link.src] += int((granted["rx"] > since).sum())
+    return dict(sent)
+
+
+def _standing_verdict(
+    traffic: Traffic, program: Program, state: Standstill, iteration: int, last: int, silence: int
+) -> Verdict:
+    """Nobody repeats: the member that lacks nothing and does not act has stopped."""
+    machines = {traffic.endpoints[m].machine for m in state.idle}
+    suspects = sorted(state.idle) or sorted({p.src for p in state.progress if p.sent < p.volume})
+    share = 1.0 / max(1, len(suspects))
+    sure = len(machines) == 1
+    ends = tuple(
+        Candidate(traffic.endpoints[m].machine, traffic.endpoints[m].nic, round(0.95 if sure else share, 4))
+        for m in suspects
+    )
+    waiting = len(state.waits)
+    least = _least(state.progress, state.idle)
+    name = ends[0].machine if sure else "nobody in particular"
+    return _stop_verdict(
+        program, "hang", "machine", (ends[0].machine, None) if sure else None, ends, iteration, last, silence,
+        0.95 if sure else share,
+        (
+            Evidence("messages_sent", float(least), float(_usual(state.progress)), "messages"),
+            Evidence("members_waiting", float(waiting), None, "members"),
+        ),
+        f"{name} has stopped (hang): it has its input and its credit and sends nothing, {waiting} others wait",
+    )  # fmt: skip
+
+
+def _least(progress: tuple[Progress, ...], idle: frozenset[int]) -> int:
+    return min((p.sent for p in progress if p.src in idle), default=0)
+
+
+def _usual(progress: tuple[Progress, ...]) -> float:
+    return float(np.median([p.sent for p in progress]))
+
+
+def _stop_verdict(
+    program: Program,
+    cause: Cause,
+    scope: str,
+    blamed: tuple[str, str | None] | None,
+    candidates: tuple[Candidate, ...],
+    iteration: int,
+    last: int,
+    silence: int,
+    confidence: float,
+    evidence: tuple[Evidence, ...],
+    reason: str,
+) -> Verdict:
+    job = program.job
+    return Verdict(
+        job=job.id,
+        severity="fail_stop",
+        cause=cause,
+        scope=scope if blamed else "link",  # type: ignore[arg-type]
+        machine=blamed[0] if blamed else None,
+        nic=blamed[1] if blamed else None,
+        peer=None,
+        candidates=candidates,
+        onset_ns=last,
+        onset_iteration=iteration,
+        detected_iteration=iteration,
+        slowdown=None,
+        lost_gpu_seconds=silence / 1e9 * len(job.members),
+        confidence=min(0.99, confidence),
+        evidence=(*evidence, Evidence("silence", silence / 1e9, job.iteration_ns / 1e9, "s")),
+        summary=f"{reason}; {job.id} has stood still for {silence / 1e9:.1f} s",
+    )

@@ -116,6 +116,8 @@ def _iteration_of_unit(timeline: GroupTimeline, job: Job) -> NDArray[np.int64]:
     middle -= middle > 0.8  # units that begin just before a boundary belong to the iteration after it
     centred = starts - middle * period + period / 2
     iteration = np.searchsorted(job.boundaries_ns, centred, side="right") - 1
+    # The last iteration may have been cut short.
+    iteration[(iteration >= job.iterations) & (starts < job.boundaries_ns[-1])] = job.iterations - 1
     iteration[(iteration < 0) | (iteration >= job.iterations)] = UNKNOWN
     # Two units in one iteration would number their messages alike.
     first = np.r_[True, np.diff(iteration) != 0]

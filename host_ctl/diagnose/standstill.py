@@ -40,9 +40,9 @@ class Standstill:
 
 
 def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], int]:
-    """How far the lanes of every group are that is in the middle of a unit, and in which iteration.
+    """How far the lanes of every group are that stopped unbalanced, and in which iteration.
 
-    A group that has finished its unit may be done for good: another group's turn, or the end of the run.
+    A balanced group may be done for good: another group's turn, or the end of the run.
     """
     found: list[Progress] = []
     iteration = -1
@@ -50,7 +50,7 @@ def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], i
         lanes = [(i, lane) for i, lane in enumerate(program.lanes) if lane.group == number and lane.volume]
         unit = max((int(lane.group_unit[-1]) for _, lane in lanes), default=-1)
         mine = [_progress(traffic, program, index, unit) for index, lane in lanes]
-        if any(p.sent != p.volume for p in mine):
+        if len({p.sent / p.volume for p in mine}) > 1:
             found.extend(mine)
             iteration = max(iteration, max(int(lane.iteration_of_unit[unit]) for _, lane in lanes))
     return found, iteration

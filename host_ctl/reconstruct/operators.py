@@ -20,6 +20,7 @@ from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 
 _EQUAL_COUNTS = 0.15
 _SHORT_SILENCE = 0.1
+_MIN_EVEN = 3
 _MAX_CANDIDATES = 20_000
 
 
@@ -107,10 +108,14 @@ def _is_balanced(
 ) -> NDArray[np.bool_]:
     if totals.max() - totals.min() <= max(_EQUAL_COUNTS * totals.max(), 2):
         # Equal links. A capture that began inside an operator has constant differences instead of none:
-        # the commonest ones at the longest silences tell them.
+        # the commonest ones at the longest silences tell them. (A pipeline has such states, too, in every
+        # iteration; there the even ones are as common.)
         difference = moved - moved[:, :1]
         longest = np.argsort(-silence, kind="stable")[: max(5, len(silence) // 10)]
         kinds, counts = np.unique(difference[longest], axis=0, return_counts=True)
+        even = (difference == 0).all(axis=1)
+        if even.sum() >= min(_MIN_EVEN, len(silence)) and even[longest].sum() * 4 >= counts.max():
+            return np.asarray(even)
         return np.asarray((difference == kinds[np.argmax(counts)]).all(axis=1))
     share = moved / totals
     even = (np.abs(share - share.mean(axis=1, keepdims=True)) * totals <= 1.0).all(axis=1)

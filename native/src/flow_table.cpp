@@ -7,7 +7,7 @@
 namespace pulse {
 
 FlowTable::FlowTable(std::size_t max_flows)
-    : max_flows_(max_flows), mask_(std::bit_ceil(2 * max_flows) - 1), seed_{}, index_(mask_ + 1, {0, kNoSlot}) {
+    : max_flows_(max_flows), mask_(std::bit_ceil(2 * max_flows) - 1), index_(mask_ + 1, {0, kNoSlot}) {
   std::random_device random;
   for (std::uint64_t& word : seed_) word = static_cast<std::uint64_t>(random()) << 32 | random();
   keys_.reserve(max_flows);

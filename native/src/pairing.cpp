@@ -130,7 +130,8 @@ std::optional<Pairing::Acknowledged> Pairing::acked(std::uint32_t slot, std::uin
 void Pairing::vote(std::uint32_t slot, std::uint32_t psn, std::int64_t ns) {
   constexpr std::uint32_t kEager = 4096;  // scans after which only every 16th ACK is tried
   FlowState& flow = flows_[slot];
-  if (++flow.scans > kEager && flow.scans % 16 != 0) return;
+  ++flow.scans;
+  if (flow.scans > kEager && flow.scans % 16 != 0) return;
   const std::vector<std::uint32_t>& opposite = groups_[flow.group].flows[flow.side ^ 1];
   std::array<std::uint32_t, kCandidates> fits;
   std::size_t count = 0;
@@ -148,7 +149,7 @@ void Pairing::vote(std::uint32_t slot, std::uint32_t psn, std::int64_t ns) {
 }
 
 void Pairing::add_vote(FlowState& flow, std::uint32_t candidate, std::uint32_t weight) noexcept {
-  Candidate* weakest = &flow.candidates[0];
+  Candidate* weakest = flow.candidates.data();
   for (Candidate& known : flow.candidates) {
     if (known.slot == candidate) {
       known.score += weight;

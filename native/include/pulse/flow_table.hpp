@@ -78,7 +78,7 @@ class FlowTable {
 
   std::size_t max_flows_;
   std::size_t mask_;
-  std::uint64_t seed_[5];
+  std::uint64_t seed_[5] = {};
   std::vector<Entry> index_;
   std::vector<FlowKey> keys_;
   std::vector<std::uint32_t> free_;

@@ -128,18 +128,22 @@ def slots_of(size: int, slot_bytes: int) -> list[int]:
 
 
 def ring_program(
-    send: Lane, receive: Lane, ranks: int, chunk_bytes: int, slot_bytes: int, passes: int
+    send: Lane, receive: Lane, ranks: int, slots: Sequence[int], slots_per_round: int, passes: int
 ) -> list[Step]:
     """``passes`` times round the ring: 1 = ReduceScatter or AllGather, 2 = AllReduce.
 
-    The first chunk is the rank's own; every later one is sent only after it came.
+    ``slots`` are those of one rank's chunk. They go round in rounds of ``slots_per_round``, which must
+    not exceed the window: every rank sends its own before it takes any. The first hop of a round is
+    the rank's own data; every later one is sent only after it came.
     """
-    slots = slots_of(chunk_bytes, slot_bytes)
-    hops = passes * (ranks - 1)
-    program = [Step((), (send,), size) for size in slots]
-    for _ in range(hops - 1):
-        program += [Step((receive,), (send,), size) for size in slots]
-    return program + [Step((receive,), (), size) for size in slots]
+    program: list[Step] = []
+    for start in range(0, len(slots), slots_per_round):
+        part = slots[start : start + slots_per_round]
+        program += [Step((), (send,), size) for size in part]
+        for _ in range(passes * (ranks - 1) - 1):
+            program += [Step((receive,), (send,), size) for size in part]
+        program += [Step((receive,), (), size) for size in part]
+    return program
 
 
 def tree_programs(

@@ -13,6 +13,7 @@ from sim.collectives import (
     double_tree_parents,
     exchange_programs,
     ring_program,
+    slots_of,
     tree_programs,
 )
 from sim.lanes import Lane
@@ -49,12 +50,13 @@ class Communicator:
 
     def _ring(self, kind: str, position: int, size: int, passes: int) -> Operation:
         ranks, stack = len(self.members), self._stack
-        chunk = -(-size // (ranks * stack.channels))
+        slots = slots_of(-(-size // (ranks * stack.channels)), stack.slot_bytes)
+        half = max(1, stack.depth // 2)  # the other half lets a rank take while its neighbour still sends
         programs = []
         for channel in range(stack.channels):
             send = self.lane(position, (position + 1) % ranks, "ring", channel)
             receive = self.lane((position - 1) % ranks, position, "ring", channel)
-            programs.append(ring_program(send, receive, ranks, chunk, stack.slot_bytes, passes))
+            programs.append(ring_program(send, receive, ranks, slots, half, passes))
         return self._operation(kind, position, size, programs)
 
     def reduce_scatter(self, position: int, size: int) -> Operation:

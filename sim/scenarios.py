@@ -36,6 +36,7 @@ from sim.spec import (
 STEPS = 25
 _PACKETS_PER_STEP = 750  # data packets that a NIC sends per iteration; keeps a capture below 60 k packets
 _TIMEOUT_UNIT_NS = 4_096
+_WINDOWS_PER_TIMEOUT = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,9 @@ def _healthy(name: str, shape_name: str, policy: CreditPolicy, seed: int) -> Sce
     draw = _Draw(rng, float(rng.choice([0.5, 1.0, 1.0, 2.0, 4.0])) * (mtu / 4096) ** 0.5, mtu)
     shape = SHAPES[shape_name][1](draw)
     jobs = tuple(_with_habits(job, rng) for job in shape.jobs)
+    marks = int(rng.choice([0, 131_072, 262_144]))
+    stack = _stack(rng, policy, mtu)
+    transport = _transport(rng, mtu, stack.depth * stack.slot_bytes * 8 / draw.rate_gbps)
     return Scenario(
         name,
         seed,
@@ -212,14 +216,15 @@ def _healthy(name: str, shape_name: str, policy: CreditPolicy, seed: int) -> Sce
             switch_ns=int(rng.integers(300, 1_500)),
             ipv6=bool(rng.random() < 0.1),
             vlan=int(rng.integers(2, 4000)) if rng.random() < 0.15 else None,
-            tos=int(rng.choice([0x02, 0x6A, 0x68])),
+            ecn_threshold_bytes=marks,
+            tos=int(rng.choice([0x02, 0x6A] if marks else [0x02, 0x6A, 0x68])),
         ),
-        _transport(rng, mtu),
-        _stack(rng, policy, mtu),
+        transport,
+        stack,
         NoiseSpec(jitter=float(rng.uniform(0.004, 0.02)), static_spread=float(rng.uniform(0.005, 0.015))),
         _clock(rng),
         storage=bool(rng.random() < 0.2) and shape_name != "none",
-        watch_ns=max(300_000_000, 8 * max(2 * job.compute_ns for job in jobs)),
+        watch_ns=max(6 * transport.timeout_ns, 16 * max(job.compute_ns for job in jobs)),
     )
 
 
@@ -234,15 +239,22 @@ def _with_habits(job: JobSpec, rng: np.random.Generator) -> JobSpec:
     )
 
 
-def _transport(rng: np.random.Generator, mtu: int) -> TransportSpec:
+def _transport(rng: np.random.Generator, mtu: int, window_ns: float) -> TransportSpec:
+    """``window_ns`` is the time of one connection's slots at link rate.
+
+    Real retry timeouts are far longer than the queues of even a slow receiver, so these are too.
+    """
+    shift = max(12, int(np.ceil(np.log2(_WINDOWS_PER_TIMEOUT * window_ns / _TIMEOUT_UNIT_NS))))
     return TransportSpec(
         mtu=mtu,
         ack_every=int(rng.choice([0, 0, 8, 16])),
         ack_latency_ns=int(rng.integers(600, 3_000)),
         ack_jitter_ns=int(rng.integers(200, 2_000)),
-        timeout_ns=_TIMEOUT_UNIT_NS << int(rng.choice([12, 13, 14])),
+        timeout_ns=_TIMEOUT_UNIT_NS << shift + int(rng.choice([0, 1])),
         quantum_packets=int(rng.choice([2, 4, 8, 16])),
         zero_start_psn=bool(rng.random() < 0.4),
+        cnp_interval_ns=int(window_ns / 8),
+        rate_recovery_ns=int(window_ns * 4),
     )
 
 
@@ -347,12 +359,21 @@ def _with_control(scenario: Scenario, job: JobSpec, fault: FaultSpec, rng: np.ra
             )
         case FaultKind.CONGESTION:
             leaves = replace(
-                network, leaves=2, uplinks=1, uplink_rate_gbps=2 * rate, ecn_threshold_bytes=65_536
+                network, leaves=2, uplinks=1, uplink_rate_gbps=2 * rate, ecn_threshold_bytes=65_536, tos=0x6A
             )
             return replace(
                 scenario, network=leaves, fault=replace(fault, factor=float(rng.uniform(0.7, 0.9)))
             )
         case _:
-            leaves = replace(network, leaves=2, uplinks=4, uplink_rate_gbps=rate, ecn_threshold_bytes=131_072)
-            stack = replace(scenario.stack, channels=2)
-            return replace(scenario, network=leaves, stack=stack, fault=replace(fault, factor=1.5))
+            leaves = replace(
+                network,
+                leaves=2,
+                interleaved=True,
+                uplinks=4 * scenario.machines,
+                uplink_rate_gbps=rate,
+                ecn_threshold_bytes=131_072,
+                tos=0x6A,
+            )
+            return replace(
+                scenario, network=leaves, fault=replace(fault, factor=float(rng.uniform(1.0, 1.5)))
+            )

@@ -103,12 +103,16 @@ CONTROLS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NetworkSpec:
-    """Links and switches of one rail; all rails are alike and never meet."""
+    """Links and switches of one rail; all rails are alike and never meet.
+
+    ``interleaved`` plugs neighbouring machines into different leaves, so that rings cross uplinks.
+    """
 
     rate_gbps: float = 2.0
     propagation_ns: int = 800
     switch_ns: int = 600
     leaves: int = 1
+    interleaved: bool = False
     uplinks: int = 2
     uplink_rate_gbps: float = 8.0
     ecn_threshold_bytes: int = 0

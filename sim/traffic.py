@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from sim.network import Port
+from sim.network import Nic, Port
 from sim.spec import FaultSpec, SimulationError, stream
 from sim.transport import Message, QueuePair, Verb, ignore
 from sim.world import START_NS, World
@@ -99,21 +98,20 @@ def _foreign_load(world: World, port: Port, share: float, rng: np.random.Generat
 
 
 def collide(world: World, fault: FaultSpec) -> None:
-    """Two flows that cross from the first leaf hash to the same uplink, all others keep theirs.
+    """Two flows of different machines that leave the first leaf hash to one uplink from now on.
 
-    ``factor`` divides that uplink's rate, as if further foreign flows lived there.
+    ``factor`` divides that uplink's rate as well, as if further foreign flows lived there.
     """
     fabric = world.fabrics[0]
     if not fabric.uplinks:
         raise SimulationError("fault path_collision: give a network with at least two leaves")
-    crossing: list[Callable[[], None]] = []
+    crossing: dict[Nic, QueuePair] = {}  # one data flow per sending machine
     for lane in world.lanes:
-        source, target = world.ranks[lane.sender].nic, world.ranks[lane.receiver].nic
-        if fabric.leaf(source) == 0 and fabric.leaf(target) != 0 and source.address.rail == 0:
-            for mine, theirs in lane.pairs:
-                crossing.append(partial(fabric.pin_uplink, mine.nic, theirs.nic, theirs.qpn, 0))
+        sender, receiver = lane.pairs[0]
+        if sender.nic.address.rail == 0 and fabric.leaf(sender.nic) == 0 != fabric.leaf(receiver.nic):
+            crossing.setdefault(sender.nic, receiver)
     if len(crossing) < 2:
-        raise SimulationError("fault path_collision: fewer than two flows cross between the leaves")
-    for pin in crossing[:2]:
-        pin()
+        raise SimulationError("fault path_collision: fewer than two machines send between the leaves")
+    for source, receiver in list(crossing.items())[:2]:
+        fabric.pin_uplink(source, receiver.nic, receiver.qpn, 0)
     fabric.uplinks[0, 0].ns_per_byte *= fault.factor

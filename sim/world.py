@@ -66,9 +66,9 @@ class World:
         nic = Nic(self.loop, address, scenario.network, scenario.transport.quantum_packets, fetch_ns)
         nic.next_ip_id = int(rng.integers(0, 1 << 16))
         self._qpn_next[id(nic)] = int(rng.integers(0x40, 0x4000))
-        leaves = scenario.network.leaves
-        per_leaf = -(-scenario.machines // leaves)
-        self.fabrics[rail].attach(nic, min(machine // per_leaf, leaves - 1))
+        network = scenario.network
+        block = min(machine * network.leaves // scenario.machines, network.leaves - 1)
+        self.fabrics[rail].attach(nic, machine % network.leaves if network.interleaved else block)
         return nic
 
     def _make_rank(self, number: int, nic: Nic) -> Rank:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpu_app.wire.records import MarkerKind
+from host_ctl.ingest.local import packed_address
 from host_ctl.ingest.series import NicSeries, Table
 
 _WINDOWS = 64
@@ -40,7 +40,7 @@ def match_markers(series: Sequence[NicSeries]) -> list[Transits]:
     sent: dict[bytes, list[tuple[int, Table]]] = {}
     got: dict[bytes, list[tuple[int, Table]]] = {}
     for index, one in enumerate(series):
-        local = {_packed(a) for a in one.addresses}
+        local = {packed_address(a) for a in one.addresses}
         order = np.argsort(one.markers["flow"], kind="stable")
         markers = one.markers[order]
         for row in one.flows:
@@ -65,11 +65,6 @@ def match_markers(series: Sequence[NicSeries]) -> list[Transits]:
         if len(at):
             found.append(Transits(a, b, *_quickest(at, transit), len(at)))
     return found
-
-
-def _packed(text: str) -> bytes:
-    address = ip_address(text)
-    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed
 
 
 def _identity(markers: Table) -> NDArray[np.uint64]:

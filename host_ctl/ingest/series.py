@@ -84,7 +84,7 @@ def join_frames(frames: Sequence[Frame], *, witness_ns: int | None = None, packe
         raise ValueError(f"frames of different NICs cannot be joined: {sorted(names)}")
     machine, nic = names.pop()
     tables = {
-        name: np.concatenate([f.table(name) for f in ordered])
+        name: np.concatenate([getattr(f.tables, name) for f in ordered])
         for name in ("flows", "messages", "controls", "markers", "events", "histograms")
     }
     flows = _sum_flows(tables["flows"])
@@ -95,7 +95,7 @@ def join_frames(frames: Sequence[Frame], *, witness_ns: int | None = None, packe
         machine=machine,
         nic=nic,
         addresses=tuple(sorted({a for f in ordered for a in f.nic.addresses})),
-        mode=ordered[0].mode,
+        mode=str(ordered[0].mode),
         flows=flows,
         messages=_by_time(tables["messages"], "start_ns"),
         controls=_by_time(tables["controls"], "ns"),

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpu_app.wire.records import NO_FLOW, MessageFlag
 from host_ctl.align.clock import Alignment
+from host_ctl.ingest.local import address_text, packed_address
 from host_ctl.ingest.series import NicSeries, Table
 
 MISSING = np.int64(np.iinfo(np.int64).min)
@@ -194,7 +194,7 @@ def _endpoints(series: Sequence[NicSeries]) -> tuple[list[Endpoint], dict[bytes,
     by_address: dict[bytes, int] = {}
     for index, one in enumerate(series):
         for address in one.addresses:
-            by_address[_packed(address)] = len(endpoints)
+            by_address[packed_address(address)] = len(endpoints)
         endpoints.append(Endpoint(one.machine, one.nic or None, one.addresses, index))
     for one in series:
         for row in one.flows:
@@ -207,24 +207,12 @@ def _endpoints(series: Sequence[NicSeries]) -> tuple[list[Endpoint], dict[bytes,
     return endpoints, by_address
 
 
-def address_text(raw: bytes) -> str:
-    """The usual text of a 16-byte address, IPv4 when it is a mapped one."""
-    address = ip_address(raw)
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
-
-
-def _packed(text: str) -> bytes:
-    address = ip_address(text)
-    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed
-
-
 def _collect_views(
     series: Sequence[NicSeries], alignment: Alignment, by_address: dict[bytes, int]
 ) -> dict[_FlowKey, tuple[_View | None, _View | None]]:
     views: dict[_FlowKey, tuple[_View | None, _View | None]] = {}
     for index, one in enumerate(series):
-        local = {_packed(a) for a in one.addresses}
+        local = {packed_address(a) for a in one.addresses}
         clock = alignment.clocks[index]
         messages = one.messages[np.argsort(one.messages["flow"], kind="stable")]
         controls = one.controls[np.argsort(one.controls["flow"], kind="stable")]

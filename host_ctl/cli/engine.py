@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The offline path from captures to verdicts: every stage once, in the order of the design."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from host_ctl.align.clock import Alignment
+from host_ctl.align.solve import align
+from host_ctl.attribute.charges import charge_all
+from host_ctl.attribute.features import Features, extract_features
+from host_ctl.attribute.gates import find_gates, learn_needs, send_actions
+from host_ctl.attribute.program import Program, lay_out
+from host_ctl.diagnose.judge import JobFindings, judge_job, overall_health
+from host_ctl.diagnose.verdict import Health, Verdict
+from host_ctl.ingest.local import learn_local
+from host_ctl.ingest.naming import CaptureFiles, find_captures
+from host_ctl.ingest.offline import read_capture
+from host_ctl.ingest.series import NicSeries
+from host_ctl.reconstruct.groups import Group
+from host_ctl.reconstruct.jobs import Job, find_jobs
+from host_ctl.reconstruct.repairs import mend
+from host_ctl.reconstruct.transfers import Traffic, join_traffic
+
+
+@dataclass(frozen=True, slots=True)
+class JobAnalysis:
+    """One job with everything that the stages found about it."""
+
+    job: Job
+    program: Program
+    features: Features
+    findings: JobFindings
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The whole result of an offline analysis. ``seconds`` tells the time of each stage."""
+
+    series: tuple[NicSeries, ...]
+    alignment: Alignment
+    traffic: Traffic
+    jobs: tuple[JobAnalysis, ...]
+    aside: tuple[Group, ...]
+    verdicts: tuple[Verdict, ...]
+    health: Health
+    missing: tuple[str, ...]
+    warnings: tuple[str, ...]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def analyze_paths(
+    paths: Sequence[Path], named: dict[str, Path] | None = None, until_ns: int | None = None
+) -> Analysis:
+    """Analyse captures. Raises InputError or UsageError when there is nothing that can be analysed."""
+    captures, remarks = find_captures(paths, named or {})
+    return analyze_captures(captures, remarks, until_ns)
+
+
+def analyze_captures(
+    captures: Sequence[CaptureFiles], remarks: Sequence[str] = (), until_ns: int | None = None
+) -> Analysis:
+    """Read, align, reconstruct, attribute, diagnose."""
+    watch = _Stopwatch()
+    read = [read_capture(files) for files in captures]
+    warnings = [*remarks, *(r for one in read for r in one.remarks)]
+    series, unclear = learn_local([one.series for one in read if one.series is not None])
+    warnings.extend(unclear)
+    watch.lap("ingest")
+    alignment = align(series)
+    warnings.extend(alignment.warnings)
+    watch.lap("align")
+    traffic, repairs = mend(join_traffic(series, alignment), alignment)
+    jobs, aside = find_jobs(traffic)
+    watch.lap("reconstruct")
+    witness_ns = _witness(series, alignment, until_ns)
+    analysed = []
+    for job in jobs:
+        program = lay_out(traffic, job)
+        needs = learn_needs(send_actions(traffic, program), program.arrivals, traffic, program)
+        charges = charge_all(traffic, program, find_gates(traffic, program, needs), repairs)
+        features = extract_features(charges, job)
+        watch.lap("attribute")
+        findings = judge_job(traffic, program, needs, features, charges, repairs, witness_ns)
+        analysed.append(JobAnalysis(job, program, features, findings))
+        watch.lap("diagnose")
+    verdicts = tuple(v for one in analysed for v in one.findings.verdicts)
+    unsure = [text for one in analysed for text in one.findings.unsure]
+    missing = [*unsure, *([] if jobs else ["no training job was recognised in the traffic"])]
+    return Analysis(
+        series=tuple(series),
+        alignment=alignment,
+        traffic=traffic,
+        jobs=tuple(analysed),
+        aside=aside,
+        verdicts=verdicts,
+        health=overall_health(verdicts, unsure, len(jobs)),
+        missing=tuple(missing),
+        warnings=tuple(warnings),
+        seconds=watch.seconds,
+    )
+
+
+def _witness(series: Sequence[NicSeries], alignment: Alignment, until_ns: int | None) -> int:
+    """The latest common time at which some capture is known to have been running."""
+    ends = [
+        int(clock.to_common(np.array([one.witness_ns]))[0])
+        for one, clock in zip(series, alignment.clocks, strict=True)
+    ]
+    if until_ns is not None and series:
+        ends.append(int(alignment.clocks[0].to_common(np.array([until_ns]))[0]))
+    return max(ends, default=0)
+
+
+class _Stopwatch:
+    """Seconds spent per stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._at = perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """Add the time since the last lap to a stage."""
+        now = perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._at
+        self._at = now

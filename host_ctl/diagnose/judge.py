@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the findings about one job together: what explains what, and how healthy the job is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from host_ctl.attribute.features import Features
+from host_ctl.attribute.gates import Needs
+from host_ctl.attribute.program import Program
+from host_ctl.diagnose.losses import find_losses
+from host_ctl.diagnose.patterns import find_patterns
+from host_ctl.diagnose.slow import find_slow
+from host_ctl.diagnose.stop import find_stop
+from host_ctl.diagnose.verdict import Health, Verdict
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.transfers import Traffic
+
+_ORDER = {"fail_stop": 0, "fail_slow": 1, "notice": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class JobFindings:
+    """A job's verdicts, the gravest first, and what could not be told."""
+
+    verdicts: tuple[Verdict, ...]
+    unsure: tuple[str, ...]
+
+
+def judge_job(
+    traffic: Traffic,
+    program: Program,
+    needs: Needs,
+    features: Features,
+    charges: Table,
+    repairs: Table,
+    witness_ns: int,
+) -> JobFindings:
+    """All verdicts on one job. A network cause explains the late starts that follow from it."""
+    job = program.job
+    stop = find_stop(traffic, program, needs, repairs, witness_ns)
+    if stop.verdict is not None:
+        # What is repeated after the job's last progress belongs to the stop.
+        repairs = repairs[repairs["start"] <= stop.verdict.onset_ns]
+    lost = find_losses(traffic, job, features, repairs)
+    slow = find_slow(traffic, job, features, charges)
+    explained = {v.machine for v in lost if v.severity == "fail_slow" and v.machine}
+    verdicts = [v for v in (stop.verdict,) if v is not None]
+    verdicts += lost + [v for v in slow if v.machine not in explained]
+    if not any(v.severity != "notice" for v in verdicts):
+        verdicts += find_patterns(traffic, job, features)
+    verdicts.sort(key=lambda v: (_ORDER[v.severity], -v.lost_gpu_seconds))
+    return JobFindings(tuple(verdicts), (stop.unsure,) if stop.unsure else ())
+
+
+def overall_health(verdicts: Sequence[Verdict], unsure: Sequence[str], jobs: int) -> Health:
+    """The health that the exit status tells: failed, degraded, unsure or ok."""
+    severities = {v.severity for v in verdicts}
+    if "fail_stop" in severities:
+        return "failed"
+    if "fail_slow" in severities:
+        return "degraded"
+    return "unsure" if unsure or not jobs else "ok"

@@ -43,10 +43,13 @@ class Communicator:
             self._lanes[key] = self._make_lane(self.members[sender], self.members[receiver], kind, channel)
         return self._lanes[key]
 
-    def _operation(self, kind: str, position: int, size: int, programs: list[list[Step]]) -> Operation:
+    def _operation(
+        self, kind: str, position: int, size: int, programs: list[list[Step]], agreed: int | None = None
+    ) -> Operation:
+        """``agreed`` stands for what all ranks must agree on, where ``size`` differs between them."""
         number = self._issued.get(position, 0)
         self._issued[position] = number + 1
-        return Operation(kind, size, (self.name, number, kind, size), programs)
+        return Operation(kind, size, (self.name, number, kind, size if agreed is None else agreed), programs)
 
     def _ring(self, kind: str, position: int, size: int, passes: int) -> Operation:
         ranks, stack = len(self.members), self._stack
@@ -96,7 +99,8 @@ class Communicator:
         back = [(position - hop) % ranks for hop in range(1, ranks)]
         receives = [(self.lane(at, position, "alltoall"), int(sizes[at, position])) for at in back]
         programs = exchange_programs(sends, receives, self._stack.slot_bytes)
-        return self._operation("all_to_all", position, int(sizes.sum()), programs)
+        own = int(sizes[position].sum() - sizes[position, position])
+        return self._operation("all_to_all", position, own, programs, int(sizes.sum()))
 
     def exchange(
         self, position: int, sends: Sequence[tuple[int, int, str]], receives: Sequence[tuple[int, int, str]]

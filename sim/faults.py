@@ -56,23 +56,34 @@ def _at_step(world: World, rank: Rank, step: int, action: Callable[[], None]) ->
     rank.on_step.append(check)
 
 
-def _inside_collective(world: World, fault: FaultSpec, action: Callable[[], None]) -> None:
-    """Run ``action`` some way into the culprit's first collective of the onset step."""
+def _at_collective(world: World, fault: FaultSpec, action: Callable[[Operation], None]) -> None:
+    """Run ``action`` once, when the culprit enters a collective of the onset step, drawn among them."""
     rank = _culprit(world, fault)
-    fraction = float(_rng(world, fault, "when").uniform(0.15, 0.6))
-    done = [False]
+    draw = float(_rng(world, fault, "which").random())
+    entered = [0]
 
     def check(step: int, operation: Operation) -> None:
-        if step == fault.onset_step and not done[0]:
-            done[0] = True
-            wire_ns = operation.size * 8 / world.scenario.network.rate_gbps
-            world.loop.after(int(fraction * wire_ns), strike)
+        if step == fault.onset_step:
+            usual = len(rank.steps[-2].operations) if len(rank.steps) > 1 else 1
+            if entered[0] == int(draw * usual):
+                action(operation)
+            entered[0] += 1
+
+    rank.on_enter.append(check)
+
+
+def _inside_collective(world: World, fault: FaultSpec, action: Callable[[], None]) -> None:
+    """Run ``action`` some way into a collective of the onset step."""
+    fraction = float(_rng(world, fault, "when").uniform(0.15, 0.6))
 
     def strike() -> None:
         world.mark_onset()
         action()
 
-    rank.on_enter.append(check)
+    def wait(operation: Operation) -> None:
+        world.loop.after(int(fraction * operation.size * 8 / world.scenario.network.rate_gbps), strike)
+
+    _at_collective(world, fault, wait)
 
 
 # ---- compute
@@ -214,12 +225,11 @@ def _nic_dead(world: World, fault: FaultSpec) -> None:
 def _hang(world: World, fault: FaultSpec) -> None:
     rank = _culprit(world, fault)
 
-    def check(step: int, operation: Operation) -> None:
-        if step == fault.onset_step and rank.alive:
-            world.mark_onset()
-            rank.stop()
+    def stop(operation: Operation) -> None:
+        world.mark_onset()
+        rank.stop()
 
-    rank.on_enter.append(check)
+    _at_collective(world, fault, stop)
 
 
 def _crash(world: World, fault: FaultSpec) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +77,7 @@ def build_frames(
 
 
 def _column(packets: Sequence[Packet], name: str) -> Ints:
-    return np.fromiter((getattr(packet, name) for packet in packets), np.int64, len(packets))
+    return np.fromiter(map(attrgetter(name), packets), np.int64, len(packets))
 
 
 def _put(data: Bytes, offset: int, width: int, values: Ints | int) -> None:
@@ -122,8 +123,8 @@ def _put_ip(
     _put(data, at + 8, 2, TTL << 8 | 17)
     _put(data, at + 10, 2, 0)
     count = len(packets)
-    _put(data, at + 12, 4, np.fromiter((p.source.address.ipv4 for p in packets), np.int64, count))
-    _put(data, at + 16, 4, np.fromiter((p.target.address.ipv4 for p in packets), np.int64, count))
+    _put(data, at + 12, 4, _column(packets, "source.address.ipv4"))
+    _put(data, at + 16, 4, _column(packets, "target.address.ipv4"))
     words = data[:, at : at + 20].reshape(count, 10, 2).astype(np.int64)
     total = (words[:, :, 0] << 8 | words[:, :, 1]).sum(axis=1)
     total = (total & 0xFFFF) + (total >> 16)

@@ -12,6 +12,7 @@ from sim.clocks import NicClock, draw_clock, stamp
 from sim.faults import STOPS_JOB, install
 from sim.headers import WireStyle, build_frames
 from sim.network import Nic
+from sim.slot_truth import write_slots
 from sim.spec import Scenario, TxStamp, Workload, stream
 from sim.traffic import add_bandwidth_test, add_storage
 from sim.truth import Truth, collect, iteration_times_ms
@@ -34,7 +35,7 @@ def simulate(scenario: Scenario) -> tuple[World, int]:
 
 
 def run_scenario(scenario: Scenario, out: Path, counterfactual: bool = False) -> Truth:
-    """Simulate ``scenario`` and write one pcap per NIC and ``truth.json`` into ``out``.
+    """Simulate ``scenario`` and write one pcap per NIC, ``truth.json`` and ``slots.npz`` into ``out``.
 
     With ``counterfactual`` the same seed is run without its fault too, and its iteration times are
     added to the truth.
@@ -59,6 +60,7 @@ def run_scenario(scenario: Scenario, out: Path, counterfactual: bool = False) ->
     if counterfactual:
         truth.data["counterfactual"] = healthy_iteration_ms(scenario)
     truth.write(out / "truth.json")
+    write_slots(world, epoch_ns, out / "slots.npz")
     return truth
 
 

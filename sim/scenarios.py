@@ -70,8 +70,10 @@ class _Draw:
         return int(sent_bytes * 8 / self.rate_gbps * (1 - share) / share)
 
 
-def _dp(draw: _Draw, machines: tuple[int, ...], **options: object) -> JobSpec:
-    sent = draw.volume()
+def _dp(
+    draw: _Draw, machines: tuple[int, ...], packets: int = _PACKETS_PER_STEP, **options: object
+) -> JobSpec:
+    sent = draw.volume(packets)
     ranks = len(machines)
     size = int(sent * ranks / (2 * (ranks - 1)))
     job = JobSpec(machines, Workload.DP, STEPS, size, draw.compute_ns(sent))
@@ -137,7 +139,7 @@ def _rails(draw: _Draw) -> Shape:
 
 
 def _rails64(draw: _Draw) -> Shape:
-    return Shape(8, 8, (_dp(draw, tuple(range(8)), layers=4, steps=20),))
+    return Shape(8, 8, (_dp(draw, tuple(range(8)), packets=200, layers=4),))
 
 
 def _two_jobs(draw: _Draw) -> Shape:

@@ -40,7 +40,7 @@ def test_equal_seeds_give_equal_files_and_other_seeds_do_not(tmp_path: Path, sma
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
         run_scenario(small(seed=seed), tmp_path / folder)
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
-    assert files == ["node0.pcap", "node1.pcap", "node2.pcap", "node3.pcap", "truth.json"]
+    assert files == ["node0.pcap", "node1.pcap", "node2.pcap", "node3.pcap", "slots.npz", "truth.json"]
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
         assert (tmp_path / "a" / name).read_bytes() != (tmp_path / "c" / name).read_bytes()
@@ -70,6 +70,24 @@ def test_captured_traffic_lies_where_the_truth_says(tmp_path: Path, small, read_
     before = [ns < steps[0]["compute_start_ns"] for ns in data]
     assert all(a or b for a, b in zip(inside, before, strict=True))
     assert sum(before) > 0
+
+
+def test_slots_tell_a_way_in_order_that_begins_with_a_credit(tmp_path: Path, small) -> None:
+    truth = run_scenario(small(), tmp_path).data
+    with np.load(tmp_path / "slots.npz") as table:
+        slots, lanes, grants = table["slots"], table["lanes"], table["credits"]
+    way = np.stack([slots[name] for name in ("staged_ns", "posted_ns", "delivered_ns", "consumed_ns")])
+    assert (np.diff(way, axis=0) >= 0).all()
+    assert way.min() > truth["capture"]["start_ns"]
+    assert slots["acknowledged_ns"].max() < truth["capture"]["end_ns"]
+    assert ((lanes["sender"] + 1) % 4 == lanes["receiver"]).all()
+    assert len(grants) == len(slots)
+    for lane in range(len(lanes)):
+        posted, granted = (
+            slots["posted_ns"][slots["lane"] == lane],
+            grants["arrived_ns"][grants["lane"] == lane],
+        )
+        assert (posted > granted).all()
 
 
 def test_several_nics_have_a_file_each_and_rails_never_meet(tmp_path: Path, small, read_capture) -> None:

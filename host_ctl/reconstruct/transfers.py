@@ -243,10 +243,11 @@ def _sends(messages: Table, controls: Table) -> tuple[Table, Table]:
     life = np.r_[whole["life"], controls["life"]].astype(np.int64)
     opcode = np.r_[whole["opcode"], controls["opcode"]]
     order = np.lexsort((psn, rows["start"], life))
-    rows, is_small, psn, life, opcode = (x[order] for x in (rows, is_small, psn, life, opcode))
-    rows["position"] = unwrap_psn(psn) + (life << 40)
+    rows["position"][order] = unwrap_psn(psn[order]) + (life[order] << 40)
+    # A lost first packet shows late: PSNs tell the order of messages better than times.
+    order = np.argsort(rows["position"], kind="stable")
+    rows, is_small, opcode = rows[order], is_small[order], opcode[order]
     completion = is_small & (rows["bytes"] == 0) & ((rows["flags"] & MessageFlag.IMMEDIATE) != 0)
-    rows = rows[np.argsort(rows["position"], kind="stable")] if np.any(np.diff(rows["position"]) < 0) else rows
     follows = completion & np.r_[False, ~completion[:-1] & ~is_small[:-1]]
     bulk_index = np.flatnonzero(follows) - 1
     rows["end"][bulk_index] = np.maximum(rows["end"][bulk_index], rows["end"][follows])

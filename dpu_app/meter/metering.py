@@ -2,7 +2,8 @@
 """Drives packets through the meter and makes one frame of each interval.
 
 Intervals are multiples of their length on the capture's clock. An interval without packets makes no frame.
-A packet that arrives after its interval was cut belongs to the next: nothing is lost, joined frames are exact.
+A packet that arrives after its interval was cut belongs to the next: nothing is lost, joined frames are
+exact.
 """
 
 from __future__ import annotations

@@ -187,7 +187,8 @@ void Meter::on_boundary(std::uint32_t slot, const PacketRecord& packet, const Ps
   cold.record.udp_sport = packet.udp_sport;
   cold.record.transport = static_cast<std::uint8_t>(opcode_transport(packet.opcode));
   if (sighting.sight == Sight::restart) {
-    flush_messages(slot);
+    cold.messages.flush(flow.message, done_);
+    record_messages(slot);
     pairing_.restarted(slot);
     cold.record.lives += 1;
   }

@@ -74,10 +74,10 @@ void Meter::evict_coldest() {
   }
   ++current_.counters.flows_evicted;
   flush_messages(coldest);
-  if (hot_[coldest].packets != 0 && evicted_records_ == 4 * config_.max_flows) {
+  if (has_news(coldest) && evicted_records_ == 4 * config_.max_flows) {
     ++current_.counters.flows_lost;
     current_.counters.packets_lost += hot_[coldest].packets;
-  } else if (hot_[coldest].packets != 0) {
+  } else if (has_news(coldest)) {
     ++evicted_records_;
     close_interval(coldest, {});
     windows_.retire(coldest, cold_[coldest].record.flow);
@@ -109,6 +109,9 @@ void Meter::emit_histogram(std::uint32_t slot, HistogramKind kind, Histogram& hi
   histogram = Histogram{};
 }
 
+// Whether the flow had packets in the interval, or a message given up in it that had ended before.
+bool Meter::has_news(std::uint32_t slot) const { return hot_[slot].packets != 0 || cold_[slot].record.messages != 0; }
+
 // Writes the flow's totals, its burst and its histograms, and begins its next interval.
 void Meter::close_interval(std::uint32_t slot, Pairing::Pair pair) {
   HotFlow& flow = hot_[slot];
@@ -116,6 +119,7 @@ void Meter::close_interval(std::uint32_t slot, Pairing::Pair pair) {
   close_burst(slot);
   close_window(slot);
   FlowRecord& record = cold.record;
+  if (flow.packets == 0) record.first_ns = flow.last_ns;
   record.last_ns = flow.last_ns;
   record.packets = flow.packets;
   record.wire_bytes = flow.wire_bytes;
@@ -200,7 +204,7 @@ Interval Meter::cut(std::int64_t begin_ns, std::int64_t end_ns) {
       flush_messages(slot);
       idle.push_back(slot);
     }
-    if (hot_[slot].packets != 0) close_interval(slot, pairs[slot]);
+    if (has_news(slot)) close_interval(slot, pairs[slot]);
   }
   write_windows(begin_ns, slots);
   for (const std::uint32_t slot : idle) remove_flow(slot);

@@ -28,7 +28,7 @@ struct Interval {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
   std::uint64_t window_ns = 0;    // width in `windows`: the configured one << window_doublings
-  std::vector<FlowRecord> flows;  // with packets in the interval, ascending by flow
+  std::vector<FlowRecord> flows;  // with packets or ended messages in the interval, ascending by flow
   std::vector<MessageRecord> messages;
   std::vector<ControlRecord> controls;
   std::vector<BurstRecord> bursts;

@@ -90,6 +90,7 @@ class Meter {
   void evict_coldest();
   void remove_flow(std::uint32_t slot);
   void flush_messages(std::uint32_t slot);
+  [[nodiscard]] bool has_news(std::uint32_t slot) const;
   void close_interval(std::uint32_t slot, Pairing::Pair pair);
   void emit_histogram(std::uint32_t slot, HistogramKind kind, Histogram& histogram);
   [[nodiscard]] std::vector<std::uint32_t> live_slots_by_flow() const;

@@ -70,29 +70,31 @@ class _Draw:
         return int(sent_bytes * 8 / self.rate_gbps * (1 - share) / share)
 
 
-def _dp(
-    draw: _Draw, machines: tuple[int, ...], packets: int = _PACKETS_PER_STEP, **options: object
-) -> JobSpec:
+def _dp(draw: _Draw, machines: tuple[int, ...], packets: int = _PACKETS_PER_STEP) -> JobSpec:
     sent = draw.volume(packets)
     ranks = len(machines)
     size = int(sent * ranks / (2 * (ranks - 1)))
-    job = JobSpec(machines, Workload.DP, STEPS, size, draw.compute_ns(sent))
-    return replace(job, **options)  # type: ignore[arg-type]
+    return JobSpec(machines, Workload.DP, STEPS, size, draw.compute_ns(sent))
 
 
-def _one_dp(**options: object) -> Callable[[_Draw], Shape]:
-    def shape(draw: _Draw) -> Shape:
-        count = draw.pick(4, 4, 4, 5, 6, 8)
-        return Shape(count, 1, (_dp(draw, tuple(range(count)), **options),))
-
-    return shape
+def _one_dp(draw: _Draw) -> Shape:
+    count = draw.pick(4, 4, 4, 5, 6, 8)
+    return Shape(count, 1, (_dp(draw, tuple(range(count))),))
 
 
-def _buckets(overlap: bool) -> Callable[[_Draw], Shape]:
-    def shape(draw: _Draw) -> Shape:
-        return _one_dp(buckets=draw.pick(2, 3, 4), overlap=overlap)(draw)
+def _buckets(draw: _Draw) -> Shape:
+    shape = _one_dp(draw)
+    return replace(shape, jobs=(replace(shape.jobs[0], buckets=draw.pick(2, 3, 4)),))
 
-    return shape
+
+def _overlap(draw: _Draw) -> Shape:
+    shape = _buckets(draw)
+    return replace(shape, jobs=(replace(shape.jobs[0], overlap=True),))
+
+
+def _tree(draw: _Draw) -> Shape:
+    shape = _one_dp(draw)
+    return replace(shape, jobs=(replace(shape.jobs[0], algorithm=Algorithm.DOUBLE_TREE),))
 
 
 def _fsdp(draw: _Draw) -> Shape:
@@ -134,12 +136,12 @@ def _pp(draw: _Draw) -> Shape:
 
 def _rails(draw: _Draw) -> Shape:
     count, rails = draw.pick(3, 4, 4, 5), draw.pick(2, 2, 4)
-    job = _dp(draw, tuple(range(count)), layers=draw.pick(2, 4, 6), buckets=draw.pick(1, 1, 2))
+    job = replace(_dp(draw, tuple(range(count))), layers=draw.pick(2, 4, 6), buckets=draw.pick(1, 1, 2))
     return Shape(count, rails, (job,))
 
 
 def _rails64(draw: _Draw) -> Shape:
-    return Shape(8, 8, (_dp(draw, tuple(range(8)), packets=200, layers=4),))
+    return Shape(8, 8, (_dp(draw, tuple(range(8)), packets=200),))
 
 
 def _two_jobs(draw: _Draw) -> Shape:
@@ -153,10 +155,10 @@ def _none(draw: _Draw) -> Shape:
 
 
 SHAPES: dict[str, tuple[str, Callable[[_Draw], Shape]]] = {
-    "dp": ("compute, one ring AllReduce", _one_dp()),
-    "buckets": ("compute, 2 to 4 unequal ring AllReduces back to back", _buckets(overlap=False)),
-    "overlap": ("AllReduce buckets overlapped with backward compute", _buckets(overlap=True)),
-    "tree": ("compute, double binary tree AllReduce", _one_dp(algorithm=Algorithm.DOUBLE_TREE)),
+    "dp": ("compute, one ring AllReduce", _one_dp),
+    "buckets": ("compute, 2 to 4 unequal ring AllReduces back to back", _buckets),
+    "overlap": ("AllReduce buckets overlapped with backward compute", _overlap),
+    "tree": ("compute, double binary tree AllReduce", _tree),
     "fsdp": ("per layer AllGather forward, AllGather and ReduceScatter backward", _fsdp),
     "moe": ("all-to-all before and after the experts, small AllReduce", _moe),
     "pp": ("1F1B pipeline, then an AllReduce per stage or over all", _pp),

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pulse/window_store.hpp"
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "check.hpp"
+#include "pulse/window_blob.hpp"
+
+namespace {
+
+using pulse::Window;
+
+std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b != 0 && a < 0 ? 1 : 0); }
+
+TEST("the window clock divides exactly, for any width and time") {
+  for (const std::int64_t width : {100, 1000, 8000, 8192, 64'000, 67'108'864}) {
+    const pulse::WindowClock clock(static_cast<std::uint64_t>(width));
+    for (const std::int64_t near : {std::int64_t{0}, std::int64_t{1'795'973'304'149'877'308},
+                                    std::numeric_limits<std::int64_t>::max() - 70'000'000, std::int64_t{-5'000'000}}) {
+      const std::int64_t edge = floor_div(near, width) * width;
+      for (const std::int64_t ns : {near, edge, edge - 1, edge + 1, edge + width - 1, edge + width}) {
+        CHECK_EQ(clock.index(ns), floor_div(ns, width));
+      }
+    }
+  }
+}
+
+TEST("windows come back sorted and merged, whatever the order they came in") {
+  pulse::WindowStore store(2, 1 << 20, 4);
+  for (const std::int64_t index : {5, 6, 5, 900, -3, 6}) store.append(1, index, 100, 1);
+  std::vector<Window> windows;
+  store.take(1, windows);
+  CHECK_EQ(windows.size(), 4U);
+  CHECK_EQ(windows[0].index, -3);
+  CHECK_EQ(windows[1].bytes, 200U);
+  CHECK_EQ(windows[2].packets, 2U);
+  windows.clear();
+  store.take(1, windows);
+  CHECK(windows.empty());
+}
+
+TEST("over budget windows widen and totals stay exact") {
+  constexpr std::size_t kSlots = 8;
+  pulse::WindowStore store(kSlots, 64 * 64, 20);  // 64 chunks
+  std::uint64_t sent = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const auto bytes = static_cast<std::uint64_t>(i * 7 % 5000);
+    store.append(static_cast<std::size_t>(i) % kSlots, i / 8 * 3, bytes, 1);
+    sent += bytes;
+  }
+  store.retire(3, 77);
+  std::uint64_t bytes = 0;
+  std::uint64_t packets = 0;
+  std::vector<Window> windows;
+  for (std::size_t slot = 0; slot < kSlots; ++slot) store.take(slot, windows);
+  CHECK(store.has_retired());
+  CHECK_EQ(store.take_retired(windows), 77U);
+  for (const Window& window : windows) {
+    bytes += window.bytes;
+    packets += window.packets;
+    CHECK(window.index <= (2500 * 3) >> store.shift());
+  }
+  CHECK_EQ(bytes, sent);
+  CHECK_EQ(packets, 20'000U);
+  CHECK(store.shift() > 0);
+  CHECK_EQ(store.lost(), 0U);
+}
+
+TEST("the blob of windows reads back, and damage is refused") {
+  const std::vector<Window> flow3 = {{1000, 8192, 2}, {1001, 4096, 1}, {1004, 0, 3}};
+  const std::vector<Window> flow9 = {{998, 1ULL << 40, 4}};
+  pulse::WindowBlobWriter writer(1000);
+  writer.add(3, flow3);
+  writer.add(9, flow9);
+  const auto blob = writer.finish();
+  const auto rows = pulse::decode_windows(blob, 8'000'123, 8'000, 100);
+  CHECK_EQ(rows.size(), 4U);
+  CHECK_EQ(rows[0].start_ns, 8'000'000);
+  CHECK_EQ(rows[2].start_ns, 8'032'000);
+  CHECK_EQ(rows[2].packets, 3U);
+  CHECK_EQ(rows[3].flow, 9U);
+  CHECK_EQ(rows[3].bytes, 0xffffffffU);  // saturated
+  int refused = 0;
+  for (std::size_t size = 0; size < blob.size(); ++size) {
+    try {
+      static_cast<void>(pulse::decode_windows(std::span(blob).first(size), 8'000'123, 8'000, 100));
+    } catch (const std::invalid_argument&) {
+      ++refused;
+    }
+  }
+  CHECK_EQ(refused, static_cast<int>(blob.size()));
+}
+
+}  // namespace

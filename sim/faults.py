@@ -15,7 +15,7 @@ from sim.collectives import Operation
 from sim.network import Nic
 from sim.ranks import Rank
 from sim.spec import FaultKind, FaultSpec, SimulationError, Workload, stream
-from sim.traffic import collide, congest
+from sim.traffic import collide, congest, lose_on_path, slow_leaf
 from sim.world import World
 
 STOPS_JOB = frozenset(
@@ -45,12 +45,12 @@ def _culprit(world: World, fault: FaultSpec) -> Rank:
     return rank
 
 
-def _at_step(world: World, rank: Rank, step: int, action: Callable[[], None]) -> None:
-    """Run ``action`` once, when ``rank`` begins ``step``."""
+def _at_step(world: World, fault: FaultSpec, rank: Rank, action: Callable[[], None]) -> None:
+    """Run ``action`` once, when ``rank`` begins the onset step."""
 
     def check(begun: int) -> None:
-        if begun == step:
-            world.mark_onset()
+        if begun == fault.onset_step:
+            world.mark_onset(fault.kind)
             action()
 
     rank.on_step.append(check)
@@ -77,7 +77,7 @@ def _inside_collective(world: World, fault: FaultSpec, action: Callable[[], None
     fraction = float(_rng(world, fault, "when").uniform(0.15, 0.6))
 
     def strike() -> None:
-        world.mark_onset()
+        world.mark_onset(fault.kind)
         action()
 
     def wait(operation: Operation) -> None:
@@ -91,7 +91,7 @@ def _inside_collective(world: World, fault: FaultSpec, action: Callable[[], None
 
 def _slow_compute(world: World, fault: FaultSpec) -> None:
     culprit = _culprit(world, fault)
-    _at_step(world, culprit, fault.onset_step, _nothing)
+    _at_step(world, fault, culprit, _nothing)
 
     def factor(rank: int, step: int) -> float:
         return fault.factor if rank == culprit.number and step >= fault.onset_step else 1.0
@@ -101,7 +101,7 @@ def _slow_compute(world: World, fault: FaultSpec) -> None:
 
 def _input_stall(world: World, fault: FaultSpec) -> None:
     culprit = _culprit(world, fault)
-    _at_step(world, culprit, fault.onset_step, _nothing)
+    _at_step(world, fault, culprit, _nothing)
     rng = _rng(world, fault)
 
     def extra(rank: int, step: int, first: bool) -> int:
@@ -116,7 +116,7 @@ def _cpu_contention(world: World, fault: FaultSpec) -> None:
     """Other processes take the CPU in turns: compute stretches irregularly and the proxy runs late."""
     rails = world.scenario.nics_per_machine
     machine = _machine(fault)
-    _at_step(world, _culprit(world, fault), fault.onset_step, _nothing)
+    _at_step(world, fault, _culprit(world, fault), _nothing)
     compute_rng = _rng(world, fault, "compute")
 
     def factor(rank: int, step: int) -> float:
@@ -132,7 +132,7 @@ def _cpu_contention(world: World, fault: FaultSpec) -> None:
 
 
 def _time_slice(world: World, fault: FaultSpec, rng: np.random.Generator) -> int:
-    if world.onset_ns is None or rng.random() >= fault.probability:
+    if fault.kind not in world.onsets_ns or rng.random() >= fault.probability:
         return 0
     return int(rng.exponential(fault.duration_ns))
 
@@ -148,13 +148,15 @@ def _slow_nic(world: World, fault: FaultSpec) -> None:
     nic = _nic(world, fault)
 
     def slow() -> None:
+        if fault.ingress:
+            world.fabrics[nic.address.rail].access_port(nic).ns_per_byte *= fault.factor
         if fault.before_tap:
             nic.ns_per_byte *= fault.factor
         else:
             nic.wire_ns_per_byte = nic.ns_per_byte * fault.factor
             nic.shaper_buffer_ns = int(65_536 * nic.wire_ns_per_byte)
 
-    _at_step(world, _culprit(world, fault), fault.onset_step, slow)
+    _at_step(world, fault, _culprit(world, fault), slow)
 
 
 def _slow_receiver(world: World, fault: FaultSpec) -> None:
@@ -166,7 +168,7 @@ def _slow_receiver(world: World, fault: FaultSpec) -> None:
         nic.drain_buffer_ns = int(131_072 * nic.drain_ns_per_byte)
         port.paused_until = nic.drain_pause_until
 
-    _at_step(world, _culprit(world, fault), fault.onset_step, slow)
+    _at_step(world, fault, _culprit(world, fault), slow)
 
 
 def _packet_loss(world: World, fault: FaultSpec) -> None:
@@ -184,7 +186,7 @@ def _packet_loss(world: World, fault: FaultSpec) -> None:
         else:
             nic.loss_on_wire = lost
 
-    _at_step(world, _culprit(world, fault), fault.onset_step, start)
+    _at_step(world, fault, _culprit(world, fault), start)
 
 
 def _set_link(world: World, nic: Nic, up: bool) -> None:
@@ -226,7 +228,7 @@ def _hang(world: World, fault: FaultSpec) -> None:
     rank = _culprit(world, fault)
 
     def stop(operation: Operation) -> None:
-        world.mark_onset()
+        world.mark_onset(fault.kind)
         rank.stop()
 
     _at_collective(world, fault, stop)
@@ -243,7 +245,7 @@ def _crash(world: World, fault: FaultSpec) -> None:
     if _rng(world, fault, "where").random() < 0.5:
         _inside_collective(world, fault, die)
     else:
-        _at_step(world, rank, fault.onset_step, partial(_soon, world, fault, die))
+        _at_step(world, fault, rank, partial(_soon, world, fault, die))
 
 
 def _soon(world: World, fault: FaultSpec, action: Callable[[], None]) -> None:
@@ -255,7 +257,7 @@ def _soon(world: World, fault: FaultSpec, action: Callable[[], None]) -> None:
 def _op_mismatch(world: World, fault: FaultSpec) -> None:
     rank = _culprit(world, fault)
     world.parts[rank.number].mismatch_step = fault.onset_step
-    _at_step(world, rank, fault.onset_step, _nothing)
+    _at_step(world, fault, rank, _nothing)
 
 
 # ---- controls
@@ -284,14 +286,13 @@ def _periodic_pause(world: World, fault: FaultSpec) -> None:
     world.compute.extras.append(extra)
 
 
-def _congestion(world: World, fault: FaultSpec) -> None:
-    rank = world.training_ranks[0]
-    _at_step(world, rank, fault.onset_step, partial(congest, world, fault))
+def _on_the_path(change: Callable[[World, FaultSpec], None]) -> Callable[[World, FaultSpec], None]:
+    """An installer that changes the fabric at the onset step; no machine has a part in it."""
 
+    def install_change(world: World, fault: FaultSpec) -> None:
+        _at_step(world, fault, world.training_ranks[0], partial(change, world, fault))
 
-def _path_collision(world: World, fault: FaultSpec) -> None:
-    rank = world.training_ranks[0]
-    _at_step(world, rank, fault.onset_step, partial(collide, world, fault))
+    return install_change
 
 
 def _described_elsewhere(world: World, fault: FaultSpec) -> None:
@@ -322,8 +323,10 @@ _INSTALLERS: dict[FaultKind, Callable[[World, FaultSpec], None]] = {
     FaultKind.OP_MISMATCH: _op_mismatch,
     FaultKind.RANDOM_PAUSES: _random_pauses,
     FaultKind.PERIODIC_PAUSE: _periodic_pause,
-    FaultKind.CONGESTION: _congestion,
-    FaultKind.PATH_COLLISION: _path_collision,
+    FaultKind.CONGESTION: _on_the_path(congest),
+    FaultKind.PATH_COLLISION: _on_the_path(collide),
+    FaultKind.SWITCH_PORT: _on_the_path(slow_leaf),
+    FaultKind.FABRIC_LOSS: _on_the_path(lose_on_path),
     FaultKind.IMBALANCE: _described_elsewhere,
     FaultKind.STAGE_IMBALANCE: _described_elsewhere,
 }

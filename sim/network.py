@@ -292,12 +292,12 @@ class Fabric:
         return self.access[id(nic)]
 
     def leaf(self, nic: Nic) -> int:
-        """The leaf that ``nic`` is plugged into."""
-        return self._leaf_of[id(nic)]
+        """The leaf that ``nic`` is plugged into; -1 = into none of this rail."""
+        return self._leaf_of.get(id(nic), -1)
 
-    def uplink_of(self, packet: Packet) -> int:
-        """The uplink that the packet's flow hashes to; chosen once per flow."""
-        key = (id(packet.source), id(packet.target), packet.dest_qpn)
+    def uplink_of(self, source: Nic, target: Nic, dest_qpn: int) -> int:
+        """The uplink that a flow hashes to; chosen once per flow."""
+        key = (id(source), id(target), dest_qpn)
         if key not in self._flow_uplink:
             self._flow_uplink[key] = next(self._uplink_choice)
         return self._flow_uplink[key]
@@ -311,7 +311,7 @@ class Fabric:
         if leaf == self._leaf_of[id(packet.target)]:
             self._loop.after(self._latency_ns, partial(self._to_access, packet))
         else:
-            port = self.uplinks[leaf, self.uplink_of(packet)]
+            port = self.uplinks[leaf, self.uplink_of(packet.source, packet.target, packet.dest_qpn)]
             self._loop.after(self._latency_ns, partial(port.arrive, packet))
 
     def _to_access(self, packet: Packet) -> None:

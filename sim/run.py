@@ -28,9 +28,9 @@ def simulate(scenario: Scenario) -> tuple[World, int]:
             add_bandwidth_test(world, job.machines)
     if scenario.storage:
         add_storage(world)
-    if scenario.fault is not None:
-        install(world, scenario.fault)
-    end_ns = world.run(scenario.fault is not None and scenario.fault.kind in STOPS_JOB)
+    for fault in scenario.faults:
+        install(world, fault)
+    end_ns = world.run(any(fault.kind in STOPS_JOB for fault in scenario.faults))
     return world, end_ns
 
 
@@ -65,8 +65,8 @@ def run_scenario(scenario: Scenario, out: Path, counterfactual: bool = False) ->
 
 
 def healthy_iteration_ms(scenario: Scenario) -> list[list[float]]:
-    """Iteration times of every job of the same seed without its fault."""
-    world, _ = simulate(replace(scenario, fault=None))
+    """Iteration times of every job of the same seed without its faults."""
+    world, _ = simulate(replace(scenario, fault=None, second_fault=None))
     jobs = range(len(scenario.jobs))
     return [iteration_times_ms([rank for rank in world.ranks if rank.job == job]) for job in jobs]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -167,12 +168,15 @@ SHAPES: dict[str, tuple[str, Callable[[_Draw], Shape]]] = {
     "two_jobs": ("two independent data-parallel jobs on six machines", _two_jobs),
     "none": ("bandwidth tests, no training", _none),
 }
+_TWO_FAULTS = "two_faults"
 _TRAINING = tuple(name for name in SHAPES if name not in ("none", "rails64"))
 _RINGS = ("dp", "buckets", "overlap", "fsdp")
 _WORKLOADS_OF = {
     FaultKind.STAGE_IMBALANCE: ("pp",),
     FaultKind.PATH_COLLISION: ("dp", "buckets", "moe"),
     FaultKind.CONGESTION: (*_RINGS, "tree", "moe"),
+    FaultKind.SWITCH_PORT: (*_RINGS, "tree", "moe"),
+    FaultKind.FABRIC_LOSS: _RINGS,
     FaultKind.SLOW_COMPUTE: (*_TRAINING, "rails64"),
 }
 
@@ -185,18 +189,27 @@ def names() -> list[str]:
     for kind in FaultKind:
         for shape in _WORKLOADS_OF.get(kind, _TRAINING):
             found += [f"{kind.value}-{shape}-{policy}" for policy in policies]
+    found += [f"{_TWO_FAULTS}-{shape}-{policy}" for shape in _RINGS for policy in policies]
     return found
+
+
+@cache
+def _known() -> frozenset[str]:
+    return frozenset(names())
 
 
 def build(name: str, seed: int) -> Scenario:
     """The scenario ``name`` as drawn from ``seed``."""
-    if name not in set(names()):
+    if name not in _known():
         raise SimulationError(f"no scenario {name!r}; `python -m sim list` shows all names")
     fault_name, shape_name, policy_name = name.split("-")
     scenario = _healthy(name, shape_name, CreditPolicy(policy_name), seed)
     if fault_name == "healthy":
         return scenario
-    return _with_fault(scenario, FaultKind(fault_name), stream(seed, "draw fault", fault_name))
+    rng = stream(seed, "draw fault", fault_name)
+    if fault_name == _TWO_FAULTS:
+        return _with_two_faults(scenario, rng)
+    return _with_fault(scenario, FaultKind(fault_name), rng)
 
 
 def _healthy(name: str, shape_name: str, policy: CreditPolicy, seed: int) -> Scenario:
@@ -316,6 +329,16 @@ def _with_fault(scenario: Scenario, kind: FaultKind, rng: np.random.Generator) -
     return replace(scenario, fault=_with_strength(scenario, job, fault, rng))
 
 
+def _with_two_faults(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+    """A slow GPU on one machine and a slow NIC on another."""
+    compute = _with_fault(scenario, FaultKind.SLOW_COMPUTE, rng).fault
+    nic = _with_fault(scenario, FaultKind.SLOW_NIC, rng).fault
+    if compute is None or compute.machine is None or nic is None:
+        raise SimulationError(f"scenario {scenario.name}: both faults need a machine")
+    others = [machine for machine in scenario.jobs[0].machines if machine != compute.machine]
+    return replace(scenario, fault=compute, second_fault=replace(nic, machine=int(rng.choice(others))))
+
+
 def _with_strength(scenario: Scenario, job: JobSpec, fault: FaultSpec, rng: np.random.Generator) -> FaultSpec:
     step_ns = 2 * job.compute_ns
     match fault.kind:
@@ -341,7 +364,7 @@ def _with_strength(scenario: Scenario, job: JobSpec, fault: FaultSpec, rng: np.r
 
 
 def _with_control(scenario: Scenario, job: JobSpec, fault: FaultSpec, rng: np.random.Generator) -> Scenario:
-    network, rate = scenario.network, scenario.network.rate_gbps
+    network = scenario.network
     match fault.kind:
         case FaultKind.RANDOM_PAUSES:
             pause = int(job.compute_ns * rng.uniform(0.2, 0.7))
@@ -362,22 +385,33 @@ def _with_control(scenario: Scenario, job: JobSpec, fault: FaultSpec, rng: np.ra
                 scenario, fault=replace(fault, onset_step=0, period_steps=period, duration_ns=pause)
             )
         case FaultKind.CONGESTION:
-            leaves = replace(
-                network, leaves=2, uplinks=1, uplink_rate_gbps=2 * rate, ecn_threshold_bytes=65_536, tos=0x6A
-            )
+            leaves = replace(_two_leaves(network, uplinks=1, speed=2.0), ecn_threshold_bytes=65_536)
             return replace(
                 scenario, network=leaves, fault=replace(fault, factor=float(rng.uniform(0.7, 0.9)))
             )
-        case _:
+        case FaultKind.SWITCH_PORT:
+            leaves = _two_leaves(network, uplinks=1, speed=float(scenario.machines))
+            slower = 2.0 * scenario.machines * float(rng.uniform(1.0, 2.0))
+            return replace(scenario, network=leaves, fault=replace(fault, factor=slower))
+        case FaultKind.FABRIC_LOSS:
             leaves = replace(
-                network,
-                leaves=2,
-                interleaved=True,
-                uplinks=4 * scenario.machines,
-                uplink_rate_gbps=rate,
-                ecn_threshold_bytes=131_072,
-                tos=0x6A,
+                _two_leaves(network, uplinks=16 * scenario.machines, speed=1.0), interleaved=True
             )
-            return replace(
-                scenario, network=leaves, fault=replace(fault, factor=float(rng.uniform(1.0, 1.5)))
-            )
+            lossy = replace(fault, probability=float(rng.uniform(0.01, 0.03)))
+            return replace(scenario, network=leaves, fault=lossy)
+        case _:
+            leaves = replace(_two_leaves(network, uplinks=4 * scenario.machines, speed=1.0), interleaved=True)
+            slower = float(rng.uniform(1.0, 1.5))
+            return replace(scenario, network=leaves, fault=replace(fault, factor=slower))
+
+
+def _two_leaves(network: NetworkSpec, uplinks: int, speed: float) -> NetworkSpec:
+    """Two leaves whose uplinks have ``speed`` times the rate of an access link."""
+    return replace(
+        network,
+        leaves=2,
+        uplinks=uplinks,
+        uplink_rate_gbps=speed * network.rate_gbps,
+        ecn_threshold_bytes=131_072,
+        tos=0x6A,
+    )

@@ -87,6 +87,8 @@ class FaultKind(StrEnum):
     CONGESTION = "congestion"
     PERIODIC_PAUSE = "periodic_pause"
     PATH_COLLISION = "path_collision"
+    SWITCH_PORT = "switch_port"
+    FABRIC_LOSS = "fabric_loss"
 
 
 CONTROLS = frozenset(
@@ -97,6 +99,8 @@ CONTROLS = frozenset(
         FaultKind.CONGESTION,
         FaultKind.PERIODIC_PAUSE,
         FaultKind.PATH_COLLISION,
+        FaultKind.SWITCH_PORT,
+        FaultKind.FABRIC_LOSS,
     }
 )
 
@@ -212,7 +216,7 @@ class FaultSpec:
     """One fault or control. What ``factor``, ``probability`` and ``duration_ns`` mean depends on the kind.
 
     ``before_tap`` says on which side of the sender's tap a rate cap or a loss sits; ``ingress``
-    turns a loss to the receiving direction of the culprit's link.
+    turns a loss to the receiving direction of the culprit's link, and makes a rate cap hold both ways.
     """
 
     kind: FaultKind
@@ -242,8 +246,14 @@ class Scenario:
     noise: NoiseSpec = field(default_factory=NoiseSpec)
     clock: ClockSpec = field(default_factory=ClockSpec)
     fault: FaultSpec | None = None
+    second_fault: FaultSpec | None = None
     storage: bool = False
     watch_ns: int = 400_000_000
+
+    @property
+    def faults(self) -> tuple[FaultSpec, ...]:
+        """The faults to inject, the main one first."""
+        return tuple(fault for fault in (self.fault, self.second_fault) if fault is not None)
 
     def __post_init__(self) -> None:
         if not 2 <= self.machines <= 64:

@@ -97,21 +97,48 @@ def _foreign_load(world: World, port: Port, share: float, rng: np.random.Generat
     burst()
 
 
+def _crossing(world: World, fault: FaultSpec, at_least: int) -> list[tuple[QueuePair, QueuePair]]:
+    """One data connection (sender, receiver) of each machine that sends from the first leaf to others."""
+    fabric = world.fabrics[0]
+    found: dict[Nic, tuple[QueuePair, QueuePair]] = {}
+    for lane in world.lanes:
+        sender, receiver = lane.pairs[0]
+        leaves = fabric.leaf(sender.nic), fabric.leaf(receiver.nic)
+        if fabric.uplinks and sender.nic.address.rail == 0 and leaves[0] == 0 != leaves[1]:
+            found.setdefault(sender.nic, (sender, receiver))
+    if len(found) < at_least:
+        raise SimulationError(
+            f"fault {fault.kind}: {len(found)} machines send from the first leaf, {at_least} needed; "
+            "give a network with at least two leaves and a job that crosses them"
+        )
+    return list(found.values())
+
+
 def collide(world: World, fault: FaultSpec) -> None:
     """Two flows of different machines that leave the first leaf hash to one uplink from now on.
 
     ``factor`` divides that uplink's rate as well, as if further foreign flows lived there.
     """
     fabric = world.fabrics[0]
-    if not fabric.uplinks:
-        raise SimulationError("fault path_collision: give a network with at least two leaves")
-    crossing: dict[Nic, QueuePair] = {}  # one data flow per sending machine
-    for lane in world.lanes:
-        sender, receiver = lane.pairs[0]
-        if sender.nic.address.rail == 0 and fabric.leaf(sender.nic) == 0 != fabric.leaf(receiver.nic):
-            crossing.setdefault(sender.nic, receiver)
-    if len(crossing) < 2:
-        raise SimulationError("fault path_collision: fewer than two machines send between the leaves")
-    for source, receiver in list(crossing.items())[:2]:
-        fabric.pin_uplink(source, receiver.nic, receiver.qpn, 0)
+    for sender, receiver in _crossing(world, fault, 2)[:2]:
+        fabric.pin_uplink(sender.nic, receiver.nic, receiver.qpn, 0)
     fabric.uplinks[0, 0].ns_per_byte *= fault.factor
+
+
+def slow_leaf(world: World, fault: FaultSpec) -> None:
+    """Every uplink of the first leaf runs at a part of its rate."""
+    _crossing(world, fault, 1)
+    for (leaf, _), port in world.fabrics[0].uplinks.items():
+        if leaf == 0:
+            port.ns_per_byte *= fault.factor
+
+
+def lose_on_path(world: World, fault: FaultSpec) -> None:
+    """Packets of one flow get lost between the leaves; neither end is to blame."""
+    fabric = world.fabrics[0]
+    rng = stream(world.scenario.seed, "fabric loss")
+    crossing = _crossing(world, fault, 1)
+    sender, receiver = crossing[int(rng.integers(0, len(crossing)))]
+    world.candidates = [sender.nic.address.machine, receiver.nic.address.machine]
+    uplink = fabric.uplink_of(sender.nic, receiver.nic, receiver.qpn)
+    fabric.uplinks[0, uplink].loss = lambda: bool(rng.random() < fault.probability)

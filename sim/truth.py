@@ -12,7 +12,7 @@ from typing import Any
 from sim.clocks import NicClock
 from sim.network import Nic
 from sim.ranks import Rank, StepRecord
-from sim.spec import CONTROLS, FaultKind, Workload
+from sim.spec import CONTROLS, FaultKind, FaultSpec, Workload
 from sim.world import World
 
 # kind -> (severities, causes); which machine may be named follows from the culprit
@@ -35,6 +35,8 @@ ALLOWED: dict[FaultKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     FaultKind.CONGESTION: (("fail_slow",), ("congestion",)),
     FaultKind.PERIODIC_PAUSE: (("notice", "none"), ("periodic_pause",)),
     FaultKind.PATH_COLLISION: (("fail_slow",), ("path_collision", "congestion")),
+    FaultKind.SWITCH_PORT: (("fail_slow",), ("switch_port", "link_slow", "congestion")),
+    FaultKind.FABRIC_LOSS: (("fail_slow",), ("link_loss",)),
 }
 # Controls whose only allowed answers are a notice or nothing carry no kind, as a healthy run does.
 _QUIET = frozenset({FaultKind.IMBALANCE, FaultKind.STAGE_IMBALANCE, FaultKind.PERIODIC_PAUSE})
@@ -71,7 +73,8 @@ def collect(
         "jobs": [_job(world, number, epoch_ns) for number in range(len(scenario.jobs))] if training else [],
         "nodes": _nodes(world, captures),
         "nics": [_nic(nic, number, captures, clocks) for number, nic in enumerate(world.nics)],
-        "fault": _fault(world, epoch_ns),
+        "fault": _fault(world, scenario.fault, epoch_ns),
+        "second_fault": _fault(world, scenario.second_fault, epoch_ns) if scenario.second_fault else None,
         "capture": {
             "start_ns": epoch_ns,
             "end_ns": epoch_ns + end_ns,
@@ -147,17 +150,16 @@ def _job(world: World, number: int, epoch_ns: int) -> dict[str, Any]:
 
 
 def iteration_times_ms(ranks: list[Rank]) -> list[float]:
-    """Per completed step: from the first rank's start to the last rank's end."""
+    """Per completed step: from the last rank's start to the last rank's end, so that they add up."""
     times: list[float] = []
     for records in zip(*(rank.steps for rank in ranks), strict=False):
         if all(record.end_ns >= 0 for record in records):
-            start = min(record.compute_start_ns for record in records)
+            start = max(record.compute_start_ns for record in records)
             times.append(round((max(record.end_ns for record in records) - start) / 1e6, 4))
     return times
 
 
-def _fault(world: World, epoch_ns: int) -> dict[str, Any]:
-    fault = world.scenario.fault
+def _fault(world: World, fault: FaultSpec | None, epoch_ns: int) -> dict[str, Any]:
     if fault is None:
         return {
             "kind": None,
@@ -167,7 +169,7 @@ def _fault(world: World, epoch_ns: int) -> dict[str, Any]:
             "onset_ns": None,
             "recovery_ns": None,
             "params": {},
-            "allowed": {"severities": ["none"], "causes": [], "machine": None},
+            "allowed": {"severities": ["none"], "causes": [], "machine": None, "candidates": []},
         }
     control = fault.kind in CONTROLS
     severities, causes = ALLOWED[fault.kind]
@@ -183,13 +185,14 @@ def _fault(world: World, epoch_ns: int) -> dict[str, Any]:
         "culprit_job": None if rank is None else rank.job,
         "culprit_rank": None if rank is None else rank.job_rank,
         "onset_step": fault.onset_step,
-        "onset_ns": None if world.onset_ns is None else epoch_ns + world.onset_ns,
+        "onset_ns": epoch_ns + world.onsets_ns[fault.kind] if fault.kind in world.onsets_ns else None,
         "recovery_ns": None if world.recovery_ns is None else epoch_ns + world.recovery_ns,
         "params": asdict(fault),
         "allowed": {
             "severities": list(severities),
             "causes": list(causes),
             "machine": None if culprit is None else f"node{culprit}",
+            "candidates": [f"node{machine}" for machine in world.candidates],
         },
     }
 

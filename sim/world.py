@@ -13,7 +13,7 @@ from sim.events import EventLoop
 from sim.lanes import HostThread, Lane
 from sim.network import Address, Fabric, Nic
 from sim.ranks import Coupling, Rank
-from sim.spec import JobSpec, Scenario, Workload, stream
+from sim.spec import FaultKind, JobSpec, Scenario, Workload, stream
 from sim.transport import QueuePair
 from sim.workloads import Part, program
 
@@ -45,7 +45,8 @@ class World:
         self.compute = ComputeModel(seed, scenario.noise, machine_of_rank)
         self.ranks = [self._make_rank(number, nic) for number, nic in enumerate(self.nics)]
         self.parts: dict[int, Part] = {}
-        self.onset_ns: int | None = None
+        self.onsets_ns: dict[FaultKind, int] = {}
+        self.candidates: list[int] = []  # machines at the ends of a fault that is nobody's own
         self.recovery_ns: int | None = None
         for number, job in enumerate(scenario.jobs):
             self._place_job(number, job)
@@ -163,10 +164,14 @@ class World:
         """Ranks that have a job."""
         return [rank for rank in self.ranks if rank.job >= 0]
 
-    def mark_onset(self) -> None:
+    @property
+    def onset_ns(self) -> int | None:
+        """When the first fault took hold."""
+        return min(self.onsets_ns.values(), default=None)
+
+    def mark_onset(self, kind: FaultKind) -> None:
         """The fault takes hold now."""
-        if self.onset_ns is None:
-            self.onset_ns = self.loop.now
+        self.onsets_ns.setdefault(kind, self.loop.now)
 
     def run(self, stops_job: bool) -> int:
         """Run to the end of all jobs, or ``watch_ns`` past the onset when the fault stops them.

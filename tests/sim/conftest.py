@@ -85,7 +85,7 @@ def small() -> Callable[..., Scenario]:
     """Four machines, six short iterations; keyword arguments replace scenario fields."""
 
     def make(fault: FaultSpec | None = None, seed: int = 7, **fields: object) -> Scenario:
-        job = JobSpec((0, 1, 2, 3), steps=6, collective_bytes=1 << 19, compute_ns=6_000_000)
+        job = JobSpec((0, 1, 2, 3), steps=6, collective_bytes=1 << 18, compute_ns=4_000_000)
         values: dict[str, object] = {
             "jobs": (job,),
             "fault": fault,

@@ -85,7 +85,7 @@ def test_bytes_on_the_wire_are_the_same_at_both_taps(small) -> None:
 @pytest.mark.parametrize("policy", [CreditPolicy.ON_ENTRY, CreditPolicy.EARLY])
 def test_a_chunk_is_forwarded_only_after_it_came(small, policy: CreditPolicy) -> None:
     world, _ = simulate(small(stack=StackSpec(credit_policy=policy, slot_bytes=32_768)))
-    slots_per_chunk = (1 << 19) // 4 // 32_768
+    slots_per_chunk = (1 << 18) // 4 // 32_768
     warm_up = 6 * (WARM_UP_BYTES // 4 // 32_768)
     for rank in range(4):
         sent = _lane(world, rank).records[warm_up:]

@@ -192,6 +192,38 @@ def test_a_path_collision_slows_a_ring_that_crosses_leaves(small) -> None:
     assert median(iteration_times_ms(world.ranks)[3:]) > 1.1 * median(iteration_times_ms(healthy.ranks)[3:])
 
 
+def test_loss_inside_the_fabric_hits_one_pair_and_is_seen_at_its_sender(small) -> None:
+    network = NetworkSpec(leaves=2, interleaved=True, uplinks=64, uplink_rate_gbps=2.0)
+    world, _ = simulate(
+        small(FaultSpec(FaultKind.FABRIC_LOSS, onset_step=1, probability=0.03), network=network)
+    )
+    assert all(rank.finished for rank in world.ranks)
+    pairs = {
+        (p.source.address.machine, p.target.address.machine)
+        for nic in world.nics
+        for p, out in zip(nic.tap.packets, nic.tap.sent, strict=True)
+        if out and p.repeat
+    }
+    assert pairs == {tuple(world.candidates)}
+
+
+def test_a_slow_leaf_slows_all_that_cross_it(small) -> None:
+    network = NetworkSpec(leaves=2, uplinks=1, uplink_rate_gbps=8.0)
+    healthy, _ = simulate(small(network=network))
+    world, _ = simulate(small(FaultSpec(FaultKind.SWITCH_PORT, onset_step=2, factor=16.0), network=network))
+    assert median(iteration_times_ms(world.ranks)[3:]) > 1.1 * median(iteration_times_ms(healthy.ranks)[3:])
+
+
+def test_two_faults_cost_more_than_either(small) -> None:
+    compute = FaultSpec(FaultKind.SLOW_COMPUTE, 0, onset_step=2, factor=2.5)
+    nic = FaultSpec(FaultKind.SLOW_NIC, 2, onset_step=3, factor=4.0)
+    cost = [
+        median(iteration_times_ms(simulate(small(first, second_fault=second))[0].ranks)[3:])
+        for first, second in ((compute, None), (nic, None), (compute, nic))
+    ]
+    assert cost[2] > 1.1 * max(cost[:2])
+
+
 def test_impossible_faults_say_what_is_missing(small) -> None:
     with pytest.raises(SimulationError, match="give the machine"):
         simulate(small(FaultSpec(FaultKind.SLOW_NIC)))
@@ -206,7 +238,8 @@ def test_every_named_scenario_can_be_built_and_names_its_parts() -> None:
         scenario = build(name, 5)
         fault, shape, policy = name.split("-")
         assert scenario.stack.credit_policy == policy
-        assert (scenario.fault.kind if scenario.fault else "healthy") == fault
+        kinds = [f.kind.value for f in scenario.faults]
+        assert kinds == {"healthy": [], "two_faults": ["slow_compute", "slow_nic"]}.get(fault, [fault])
         assert shape == "none" or scenario.jobs[0].compute_ns > 0
 
 

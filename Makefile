@@ -7,6 +7,7 @@ FUZZ_SECONDS ?= 60
 BIN := .venv/bin
 NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt)
 CXX_FILES := $(filter %.cpp %.hpp,$(NATIVE_SOURCES))
+EXTENSION_SOURCES := $(filter-out native/tests/% native/fuzz/% native/bench/%,$(NATIVE_SOURCES))
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 .PHONY: setup test test-native test-sanitizers test-python lint lint-python lint-native format demo bench fuzz nightly clean
@@ -24,7 +25,7 @@ setup: .venv/native-built
 
 # CMake's install step compares times in whole seconds and would keep an extension built in the
 # same second, so the installed one goes first.
-.venv/native-built: .venv/python-ready $(NATIVE_SOURCES)
+.venv/native-built: .venv/python-ready $(EXTENSION_SOURCES)
 	rm -f .venv/lib/python3*/site-packages/pulse_native/_core*.so
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable '.[head]'
 	$(BIN)/python -c 'import pulse_native'

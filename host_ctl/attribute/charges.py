@@ -14,8 +14,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from host_ctl.attribute.gates import Action, Gates, find_inputs, learn_needs
-from host_ctl.attribute.program import Arrivals, Program
+from host_ctl.attribute.gates import Gates, Grants
+from host_ctl.attribute.program import Program
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.repairs import LossPlace
 from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
@@ -44,12 +44,15 @@ _SYMMETRIC = ("ring", "alltoall")
 
 
 def charge_all(
-    traffic: Traffic, program: Program, gates: tuple[Gates, ...], repairs: Table
+    traffic: Traffic,
+    program: Program,
+    gates: tuple[Gates, ...],
+    grants: tuple[Grants, ...],
+    repairs: Table,
 ) -> Table:
     """All charges of a job, in order of time."""
     normal_send = _normal_lags(program, gates)
-    posts = _credit_actions(traffic, program)
-    post_lag = _credit_lags(traffic, program, posts)
+    post_lag = _credit_lags(program, grants)
     _tighten_by_entry(normal_send, post_lag)
     parts = []
     for index, gate in enumerate(gates):
@@ -117,39 +120,15 @@ def _normal_lags(program: Program, gates: tuple[Gates, ...]) -> list[NDArray[np.
     return [np.where(np.isnan(n), f, n) for n, f in zip(normal, fallback, strict=True)]
 
 
-def _credit_actions(traffic: Traffic, program: Program) -> list[Action]:
-    actions = []
-    for lane in program.lanes:
-        t = traffic.transfers[lane.rows]
-        posted = np.where(t["credit_tx"] != MISSING, t["credit_tx"], t["credit_rx"])
-        actions.append(Action(lane, traffic.edges[lane.edge][1], posted))
-    return actions
-
-
 def _credit_lags(
-    traffic: Traffic, program: Program, posts: list[Action]
+    program: Program, grants: tuple[Grants, ...]
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Per lane and message: the lag of its credit behind what the receiver needed to grant it, and the norm.
-
-    A receiver grants a slot once an earlier message has left it: it needs arrivals and own sends alike.
-    """
-    sends = [_as_source(traffic, program, index) for index in range(len(program.lanes))]
-    sources = [*program.arrivals, *sends]
-    needs = learn_needs(posts, sources, traffic, program)
-    inputs = find_inputs(posts, sources, needs, traffic, program)
+    """Per lane and message: the lag of its credit behind what the receiver needed to grant it, and the norm."""
     lags = []
-    for post, (input_ns, _) in zip(posts, inputs, strict=True):
-        known = (post.times != MISSING) & (input_ns != MISSING)
-        lags.append(np.where(known, post.times - input_ns, np.nan).astype(np.float64))
+    for given in grants:
+        known = (given.posted_ns != MISSING) & (given.input_ns != MISSING)
+        lags.append(np.where(known, given.posted_ns - given.input_ns, np.nan).astype(np.float64))
     return list(zip(lags, _pooled(program, lags, _low), strict=True))
-
-
-def _as_source(traffic: Traffic, program: Program, index: int) -> Arrivals:
-    """A lane's own sends in the shape of arrivals, so that credits can be found to depend on them."""
-    lane = program.lanes[index]
-    times = send_start(traffic.transfers[lane.rows])
-    src = traffic.edges[lane.edge][0]
-    return Arrivals(src, lane.group, (lane.edge,), times, lane.rows, lane.base, lane.first)
 
 
 def _tighten_by_entry(

@@ -44,6 +44,20 @@ class Gates:
 
 
 @dataclass(frozen=True, slots=True)
+class Grants:
+    """For every message of one lane, in its order, how its credit came to be granted.
+
+    ``posted_ns``: when the receiver posted it (MISSING without credits); ``input_ns``, ``input_row``: the
+    last arrival at the receiver, or own sending, that it needed to do so (MISSING, NOTHING).
+    """
+
+    lane: int
+    posted_ns: NDArray[np.int64]
+    input_ns: NDArray[np.int64]
+    input_row: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """Something that a NIC's host does once per message of a lane: sending it, or granting its credit."""
 
@@ -75,6 +89,36 @@ def find_gates(traffic: Traffic, program: Program, needs: Needs) -> tuple[Gates,
         before = np.r_[MISSING, np.maximum.accumulate(end)[:-1]]
         gates.append(Gates(index, input_ns, input_row, grant(t), before, action.times, end))
     return tuple(gates)
+
+
+def find_grants(traffic: Traffic, program: Program) -> tuple[Grants, ...]:
+    """What every credit waited for, in the order of the program's lanes.
+
+    A receiver grants a slot once an earlier message has left it: it needs arrivals and own sends alike.
+    """
+    posts = []
+    for lane in program.lanes:
+        t = traffic.transfers[lane.rows]
+        posted = np.where(t["credit_tx"] != MISSING, t["credit_tx"], t["credit_rx"])
+        posts.append(Action(lane, traffic.edges[lane.edge][1], posted))
+    if not any((post.times != MISSING).any() for post in posts):
+        none = [np.full(len(p.times), MISSING) for p in posts]
+        return tuple(Grants(i, p.times, m, np.full(len(m), NOTHING)) for i, (p, m) in enumerate(zip(posts, none, strict=True)))
+    sources = [*program.arrivals, *(_sends_as_source(traffic, lane) for lane in program.lanes)]
+    needs = learn_needs(posts, sources, traffic, program)
+    inputs = find_inputs(posts, sources, needs, traffic, program)
+    return tuple(
+        Grants(i, post.times, input_ns, input_row)
+        for i, (post, (input_ns, input_row)) in enumerate(zip(posts, inputs, strict=True))
+    )
+
+
+def _sends_as_source(traffic: Traffic, lane: Lane) -> Arrivals:
+    """A lane's own sends in the shape of arrivals, so that credits can be found to depend on them."""
+    times = send_start(traffic.transfers[lane.rows])
+    return Arrivals(
+        traffic.edges[lane.edge][0], lane.group, (lane.edge,), times, lane.rows, lane.base, lane.first
+    )
 
 
 def find_inputs(

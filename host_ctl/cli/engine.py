@@ -14,14 +14,16 @@ from host_ctl.align.clock import Alignment
 from host_ctl.align.solve import align
 from host_ctl.attribute.charges import charge_all
 from host_ctl.attribute.features import Features, extract_features
-from host_ctl.attribute.gates import find_gates, learn_needs, send_actions
+from host_ctl.attribute.gates import find_gates, find_grants, learn_needs, send_actions
+from host_ctl.attribute.path import critical_paths
 from host_ctl.attribute.program import Program, lay_out
+from host_ctl.attribute.states import StateTimes, wait_states
 from host_ctl.diagnose.judge import JobFindings, judge_job, overall_health
 from host_ctl.diagnose.verdict import Health, Verdict
 from host_ctl.ingest.local import learn_local
 from host_ctl.ingest.naming import CaptureFiles, find_captures
 from host_ctl.ingest.offline import read_capture
-from host_ctl.ingest.series import NicSeries
+from host_ctl.ingest.series import NicSeries, Table
 from host_ctl.reconstruct.groups import Group
 from host_ctl.reconstruct.jobs import Job, find_jobs
 from host_ctl.reconstruct.repairs import mend
@@ -35,6 +37,8 @@ class JobAnalysis:
     job: Job
     program: Program
     features: Features
+    states: tuple[StateTimes, ...]
+    paths: Table
     findings: JobFindings
 
 
@@ -75,7 +79,7 @@ def analyze_captures(
     alignment = align(series)
     warnings.extend(alignment.warnings)
     watch.lap("align")
-    traffic, repairs = mend(join_traffic(series, alignment), alignment)
+    traffic, repairs = mend(join_traffic(series, alignment))
     jobs, aside = find_jobs(traffic)
     watch.lap("reconstruct")
     witness_ns = _witness(series, alignment, until_ns)
@@ -83,11 +87,14 @@ def analyze_captures(
     for job in jobs:
         program = lay_out(traffic, job)
         needs = learn_needs(send_actions(traffic, program), program.arrivals, traffic, program)
-        charges = charge_all(traffic, program, find_gates(traffic, program, needs), repairs)
+        gates, grants = find_gates(traffic, program, needs), find_grants(traffic, program)
+        charges = charge_all(traffic, program, gates, grants, repairs)
         features = extract_features(charges, job)
+        states = wait_states(traffic, program, gates, repairs)
+        paths = critical_paths(traffic, program, gates, grants)
         watch.lap("attribute")
-        findings = judge_job(traffic, program, needs, features, charges, repairs, witness_ns)
-        analysed.append(JobAnalysis(job, program, features, findings))
+        findings = judge_job(traffic, program, needs, features, charges, paths, repairs, witness_ns)
+        analysed.append(JobAnalysis(job, program, features, states, paths, findings))
         watch.lap("diagnose")
     verdicts = tuple(v for one in analysed for v in one.findings.verdicts)
     unsure = [text for one in analysed for text in one.findings.unsure]

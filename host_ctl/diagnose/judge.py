@@ -34,6 +34,7 @@ def judge_job(
     needs: Needs,
     features: Features,
     charges: Table,
+    paths: Table,
     repairs: Table,
     witness_ns: int,
 ) -> JobFindings:
@@ -44,7 +45,7 @@ def judge_job(
         # What is repeated after the job's last progress belongs to the stop.
         repairs = repairs[repairs["start"] <= stop.verdict.onset_ns]
     lost = find_losses(traffic, job, features, repairs)
-    slow = find_slow(traffic, job, features, charges)
+    slow = find_slow(traffic, job, features, charges, paths)
     explained = {v.machine for v in lost if v.severity == "fail_slow" and v.machine}
     verdicts = [v for v in (stop.verdict,) if v is not None]
     verdicts += lost + [v for v in slow if v.machine not in explained]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.attribute.features import Features
+from host_ctl.attribute.path import Step, path_time
 from host_ctl.diagnose.decide import Shift, find_shifts
 from host_ctl.diagnose.ends import EdgeEnds, slow_end
 from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
@@ -24,7 +25,13 @@ from host_ctl.reconstruct.transfers import Traffic
 MIN_EFFECT = 0.03
 _SECOND_FAULT = 0.3
 _CONTENTION = 0.3
+_ON_PATH = 0.3
 _SYMMETRIC = ("ring", "alltoall")
+_PATH_OF = {
+    "host": (Step.HOST, "src"),
+    "egress": (Step.TRANSFER, "src"),
+    "ingress": (Step.TRANSFER, "dst"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,9 @@ class SlowCase:
     shift: Shift
 
 
-def find_slow(traffic: Traffic, job: Job, features: Features, charges: Table) -> list[Verdict]:
+def find_slow(
+    traffic: Traffic, job: Job, features: Features, charges: Table, paths: Table
+) -> list[Verdict]:
     """Verdicts for machines or NICs that slow the job, the costliest first."""
     usable = _usable(features)
     base = float(np.median(features.duration_ns[usable])) if usable.any() else 0.0
@@ -53,7 +62,7 @@ def find_slow(traffic: Traffic, job: Job, features: Features, charges: Table) ->
     for name, table in (("egress", features.egress), ("ingress", features.ingress)):
         for shift in find_shifts(table, peers=peers, least_ns=MIN_EFFECT * base, usable=usable):
             cases.append(SlowCase(name, (shift.member,), shift))
-    cases = [c for c in cases if _costs(c.shift, features, usable)]
+    cases = [c for c in cases if _costs(c.shift, features, usable) and _on_path(c, job, paths)]
     return [_verdict(case, traffic, job, features, charges) for case in _explain_away(cases, traffic, job)]
 
 
@@ -80,6 +89,24 @@ def _costs(shift: Shift, features: Features, usable: NDArray[np.bool_]) -> bool:
     if len(before) < 3 or len(after) < 3:
         return True
     return float(np.median(after) - np.median(before)) >= 0.25 * shift.excess_ns
+
+
+def _on_path(case: SlowCase, job: Job, paths: Table) -> bool:
+    """Whether the excess lies on the critical path: what nobody waits for costs nothing."""
+    return path_excess(case, job, paths) >= _ON_PATH * case.shift.excess_ns
+
+
+def path_excess(case: SlowCase, job: Job, paths: Table) -> float:
+    """What the accused takes of the critical path per iteration inside the shift, beyond others' median."""
+    step, column = _PATH_OF[case.feature]
+    inside = slice(case.shift.onset, case.shift.end)
+    own = path_time(paths, step, column, [job.members[n] for n in case.names], job.iterations)[inside]
+    others = [
+        float(path_time(paths, step, column, [m], job.iterations)[inside].mean())
+        for n, m in enumerate(job.members)
+        if n not in case.names
+    ]
+    return float(own.mean()) - (float(np.median(others)) if others else 0.0)
 
 
 def _explain_away(cases: list[SlowCase], traffic: Traffic, job: Job) -> list[SlowCase]:

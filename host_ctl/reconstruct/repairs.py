@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpu_app.wire.records import EventKind, MessageFlag
-from host_ctl.align.clock import Alignment
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.transfers import MISSING, Traffic, send_start
 
@@ -59,7 +58,7 @@ class _Runs:
     late: NDArray[np.bool_]
 
 
-def mend(traffic: Traffic, alignment: Alignment) -> tuple[Traffic, Table]:
+def mend(traffic: Traffic) -> tuple[Traffic, Table]:
     """The traffic with the true ends of repaired transfers, and the table of repairs (REPAIR)."""
     transfers = traffic.transfers.copy()
     first_row = np.searchsorted(transfers["link"], np.arange(len(traffic.links) + 1))
@@ -67,28 +66,26 @@ def mend(traffic: Traffic, alignment: Alignment) -> tuple[Traffic, Table]:
     for number, link in enumerate(traffic.links):
         rows = slice(int(first_row[number]), int(first_row[number + 1]))
         table = transfers[rows]
-        sent = _runs(traffic, alignment, link.src, link.sender_flow, table)
-        got = _runs(traffic, alignment, link.dst, link.receiver_flow, table)
+        sent = _runs(traffic, link.src, link.sender_flow, table)
+        got = _runs(traffic, link.dst, link.receiver_flow, table)
         for runs, end in ((sent, "tx_end"), (got, "rx_end")):
             if runs is not None:
                 _extend(table, runs, end)
         parts.append(_repairs(number, int(first_row[number]), table, sent, got))
-        parts.append(_credit_repairs(traffic, alignment, number, int(first_row[number]), table))
+        parts.append(_credit_repairs(traffic, number, int(first_row[number]), table))
     repairs = np.concatenate(parts) if parts else np.empty(0, REPAIR)
     return replace(traffic, transfers=transfers), repairs[np.argsort(repairs["start"], kind="stable")]
 
 
-def _runs(
-    traffic: Traffic, alignment: Alignment, endpoint: int, flow: int | None, table: Table
-) -> _Runs | None:
+def _runs(traffic: Traffic, endpoint: int, flow: int | None, table: Table) -> _Runs | None:
     series = traffic.endpoints[endpoint].series
     if series is None or flow is None or not len(table):
         return None
     events = traffic.series[series].events
     chosen = (events["flow"] == flow) & np.isin(events["kind"], (EventKind.REPEAT, EventKind.LATE))
     events = events[chosen]
-    start = alignment.clocks[series].to_common(events["start_ns"])
-    end = alignment.clocks[series].to_common(events["end_ns"])
+    start = traffic.clocks[series].to_common(events["start_ns"])
+    end = traffic.clocks[series].to_common(events["end_ns"])
     began = send_start(table)
     near = np.clip(np.searchsorted(began, start, side="right") - 1, 0, len(table) - 1)
     reference = table["position"][near]
@@ -109,15 +106,13 @@ def _extend(table: Table, runs: _Runs, column: str) -> None:
         part[column][known] = np.maximum(part[column][known], runs.start[k])
 
 
-def _credit_repairs(
-    traffic: Traffic, alignment: Alignment, number: int, first_row: int, table: Table
-) -> Table:
+def _credit_repairs(traffic: Traffic, number: int, first_row: int, table: Table) -> Table:
     """Repeats of the credits of a link; each holds up the transfer that was granted next."""
     link = traffic.links[number]
     granted = np.where(table["credit_rx"] != MISSING, table["credit_rx"], table["credit_tx"])
     granted = np.maximum.accumulate(granted)
-    sent = _runs(traffic, alignment, link.dst, link.granting_flow, table)
-    got = _runs(traffic, alignment, link.src, link.granted_flow, table)
+    sent = _runs(traffic, link.dst, link.granting_flow, table)
+    got = _runs(traffic, link.src, link.granted_flow, table)
     out = _repairs(number, first_row, table, sent, got)
     out["row"] = first_row + np.clip(np.searchsorted(granted, out["start"]), 0, max(0, len(table) - 1))
     out["reverse"] = 1

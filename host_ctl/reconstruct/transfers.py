@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpu_app.wire.records import NO_FLOW, MessageFlag
-from host_ctl.align.clock import Alignment
+from host_ctl.align.clock import Alignment, NicClock
 from host_ctl.ingest.local import address_text, packed_address
 from host_ctl.ingest.series import NicSeries, Table
 
@@ -88,11 +88,13 @@ class Link:
 class Traffic:
     """All data of the capture on the common clock, ordered by link and position.
 
-    ``edges`` are directed (source endpoint, destination endpoint) pairs that carry data.
+    ``edges`` are directed (source endpoint, destination endpoint) pairs that carry data; ``clocks`` are
+    those of ``series``.
     """
 
     endpoints: tuple[Endpoint, ...]
     series: tuple[NicSeries, ...]
+    clocks: tuple[NicClock, ...]
     links: tuple[Link, ...]
     edges: tuple[tuple[int, int], ...]
     transfers: Table
@@ -175,6 +177,7 @@ def join_traffic(series: Sequence[NicSeries], alignment: Alignment) -> Traffic:
     return Traffic(
         endpoints=tuple(endpoints),
         series=tuple(series),
+        clocks=alignment.clocks,
         links=tuple(links),
         edges=tuple(edges),
         transfers=np.concatenate(transfers) if transfers else np.empty(0, TRANSFER),

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from sim.run import run_scenario
-from sim.scenarios import SHAPES, build, names
+from sim.scenarios import build, names
+from sim.shapes import SHAPES
 from sim.spec import SimulationError, TxStamp
 
 

@@ -7,15 +7,14 @@ machines, sizes and noise under every fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
+from sim.shapes import SHAPES, Draw
 from sim.spec import (
     CONTROLS,
-    Algorithm,
     ClockSpec,
     CreditPolicy,
     CreditStyle,
@@ -30,144 +29,11 @@ from sim.spec import (
     StackSpec,
     TransportSpec,
     TxStamp,
-    Workload,
     stream,
 )
 
-STEPS = 25
-_PACKETS_PER_STEP = 750  # data packets that a NIC sends per iteration; keeps a capture below 60 k packets
 _TIMEOUT_UNIT_NS = 4_096
 _WINDOWS_PER_TIMEOUT = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A workload as drawn: how many machines and NICs, which jobs."""
-
-    machines: int
-    nics: int
-    jobs: tuple[JobSpec, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Draw:
-    """The random choices that shapes depend on."""
-
-    rng: np.random.Generator
-    rate_gbps: float
-    mtu: int
-
-    def pick(self, *options: int) -> int:
-        """One of ``options``."""
-        return int(self.rng.choice(options))
-
-    def volume(self, packets: int = _PACKETS_PER_STEP) -> int:
-        """Bytes that a NIC sends per iteration."""
-        return int(packets * self.mtu * self.rng.uniform(0.5, 1.0))
-
-    def compute_ns(self, sent_bytes: float) -> int:
-        """Compute time that leaves communication 20 to 60 % of the iteration."""
-        share = self.rng.uniform(0.2, 0.6)
-        return int(sent_bytes * 8 / self.rate_gbps * (1 - share) / share)
-
-
-def _dp(draw: _Draw, machines: tuple[int, ...], packets: int = _PACKETS_PER_STEP) -> JobSpec:
-    sent = draw.volume(packets)
-    ranks = len(machines)
-    size = int(sent * ranks / (2 * (ranks - 1)))
-    return JobSpec(machines, Workload.DP, STEPS, size, draw.compute_ns(sent))
-
-
-def _one_dp(draw: _Draw) -> Shape:
-    count = draw.pick(4, 4, 4, 5, 6, 8)
-    return Shape(count, 1, (_dp(draw, tuple(range(count))),))
-
-
-def _buckets(draw: _Draw) -> Shape:
-    shape = _one_dp(draw)
-    return replace(shape, jobs=(replace(shape.jobs[0], buckets=draw.pick(2, 3, 4)),))
-
-
-def _overlap(draw: _Draw) -> Shape:
-    shape = _buckets(draw)
-    return replace(shape, jobs=(replace(shape.jobs[0], overlap=True),))
-
-
-def _tree(draw: _Draw) -> Shape:
-    shape = _one_dp(draw)
-    return replace(shape, jobs=(replace(shape.jobs[0], algorithm=Algorithm.DOUBLE_TREE),))
-
-
-def _fsdp(draw: _Draw) -> Shape:
-    count, sent = draw.pick(4, 4, 5, 6), draw.volume()
-    size = int(sent * count / (3 * (count - 1)))
-    job = JobSpec(
-        tuple(range(count)), Workload.FSDP, STEPS, size, draw.compute_ns(sent), layers=draw.pick(2, 3, 4)
-    )
-    return Shape(count, 1, (job,))
-
-
-def _moe(draw: _Draw) -> Shape:
-    count, sent = draw.pick(4, 4, 5, 6, 8), draw.volume()
-    size = int(sent * count / (count - 1))
-    layers, uneven = draw.pick(1, 2), bool(draw.pick(0, 1))
-    job = JobSpec(
-        tuple(range(count)), Workload.MOE, STEPS, size, draw.compute_ns(sent), layers=layers, uneven=uneven
-    )
-    return Shape(count, 1, (job,))
-
-
-def _pp(draw: _Draw) -> Shape:
-    stages, replicas = [(4, 1), (2, 2), (3, 2), (4, 2)][draw.pick(0, 1, 2, 3)]
-    micro = draw.pick(4, 6, 8)
-    activation = draw.volume() // (4 * micro) * 2 // 4096 * 4096 + 4096
-    compute = draw.compute_ns(3.0 * micro * activation)
-    job = JobSpec(
-        tuple(range(stages * replicas)),
-        Workload.PP,
-        STEPS,
-        collective_bytes=draw.pick(65_536, 262_144),
-        compute_ns=compute,
-        stages=stages,
-        micro_batches=micro,
-        activation_bytes=activation,
-    )
-    return Shape(stages * replicas, 1, (job,))
-
-
-def _rails(draw: _Draw) -> Shape:
-    count, rails = draw.pick(3, 4, 4, 5), draw.pick(2, 2, 4)
-    job = replace(_dp(draw, tuple(range(count))), layers=draw.pick(2, 4, 6), buckets=draw.pick(1, 1, 2))
-    return Shape(count, rails, (job,))
-
-
-def _rails64(draw: _Draw) -> Shape:
-    return Shape(8, 8, (_dp(draw, tuple(range(8)), packets=200),))
-
-
-def _two_jobs(draw: _Draw) -> Shape:
-    order = draw.rng.permutation(6)
-    first, second = sorted(order[:3].tolist()), sorted(order[3:].tolist())
-    return Shape(6, 1, (_dp(draw, tuple(first)), _dp(draw, tuple(second))))
-
-
-def _none(draw: _Draw) -> Shape:
-    return Shape(4, 1, (JobSpec(tuple(range(4)), Workload.NONE),))
-
-
-SHAPES: dict[str, tuple[str, Callable[[_Draw], Shape]]] = {
-    "dp": ("compute, one ring AllReduce", _one_dp),
-    "buckets": ("compute, 2 to 4 unequal ring AllReduces back to back", _buckets),
-    "overlap": ("AllReduce buckets overlapped with backward compute", _overlap),
-    "tree": ("compute, double binary tree AllReduce", _tree),
-    "fsdp": ("per layer AllGather forward, AllGather and ReduceScatter backward", _fsdp),
-    "moe": ("all-to-all before and after the experts, small AllReduce", _moe),
-    "pp": ("1F1B pipeline, then an AllReduce per stage or over all", _pp),
-    "rails": ("several coupled GPUs per machine, each rail its own ring", _rails),
-    "rails64": ("8 machines x 8 NICs, coupled, each rail its own ring (slow)", _rails64),
-    "two_jobs": ("two independent data-parallel jobs on six machines", _two_jobs),
-    "none": ("bandwidth tests, no training", _none),
-}
 _TWO_FAULTS = "two_faults"
 _TRAINING = tuple(name for name in SHAPES if name not in ("none", "rails64"))
 _RINGS = ("dp", "buckets", "overlap", "fsdp")
@@ -215,7 +81,7 @@ def build(name: str, seed: int) -> Scenario:
 def _healthy(name: str, shape_name: str, policy: CreditPolicy, seed: int) -> Scenario:
     rng = stream(seed, "draw", shape_name, policy.value)
     mtu = int(rng.choice([1024, 4096, 4096]))
-    draw = _Draw(rng, float(rng.choice([0.5, 1.0, 1.0, 2.0, 4.0])) * (mtu / 4096) ** 0.5, mtu)
+    draw = Draw(rng, float(rng.choice([0.5, 1.0, 1.0, 2.0, 4.0])) * (mtu / 4096) ** 0.5, mtu)
     shape = SHAPES[shape_name][1](draw)
     jobs = tuple(_with_habits(job, rng) for job in shape.jobs)
     marks = int(rng.choice([0, 131_072, 262_144]))

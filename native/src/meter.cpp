@@ -96,16 +96,25 @@ void Meter::update_block(std::span<const PacketRecord> packets) {
     const std::uint8_t outcome = std::min<std::uint8_t>(packets[i].outcome, kParseOutcomes - 1);
     ++current_.counters.outcomes[outcome];
     if (outcome != kRoce) continue;
+    // Packets come in trains: most have the flow of the packet before.
+    const bool in_train = i > 0 && packets[i - 1].outcome == kRoce && flow_key(packets[i - 1]) == flow_key(packets[i]);
+    if (in_train) {
+      hashes[i] = hashes[i - 1];
+      continue;
+    }
     hashes[i] = table_.hash(flow_key(packets[i]));
     table_.prefetch(hashes[i]);
   }
+  std::size_t before = packets.size();  // the last packet whose slot was looked up
   for (std::size_t i = 0; i < packets.size(); ++i) {
     if (packets[i].outcome != kRoce) continue;
+    if (before != packets.size() && hashes[before] == hashes[i] && flow_key(packets[before]) == flow_key(packets[i])) {
+      slots[i] = slots[before];
+      continue;
+    }
+    before = i;
     slots[i] = table_.find(flow_key(packets[i]), hashes[i]);
-    if (slots[i] == kNoSlot) continue;
-    const auto* flow = reinterpret_cast<const std::byte*>(&hot_[slots[i]]);
-    __builtin_prefetch(flow, 1);
-    __builtin_prefetch(flow + 64, 1);
+    if (slots[i] != kNoSlot) prefetch_flow(slots[i]);
   }
   block_is_stale_ = false;
   for (std::size_t i = 0; i < packets.size(); ++i) {
@@ -115,6 +124,17 @@ void Meter::update_block(std::span<const PacketRecord> packets) {
     if (slot == kNoSlot) slot = create_flow(packets[i], hashes[i]);
     on_packet(slot, packets[i]);
   }
+}
+
+// What a packet of a running message reads and writes.
+void Meter::prefetch_flow(std::uint32_t slot) const noexcept {
+  const auto* flow = reinterpret_cast<const std::byte*>(&hot_[slot]);
+  __builtin_prefetch(flow, 1);
+  __builtin_prefetch(flow + 64, 1);
+  const ColdFlow& cold = cold_[slot];
+  __builtin_prefetch(&cold.gaps.counts[histogram_cell(1'000)], 1);
+  __builtin_prefetch(&cold.gaps.counts[histogram_cell(100'000)], 1);
+  windows_.prefetch(slot);
 }
 
 void Meter::on_packet(std::uint32_t slot, const PacketRecord& packet) {
@@ -306,8 +326,9 @@ void Meter::acknowledge_up_to(std::uint32_t slot, std::uint32_t psn, std::int64_
 // Totals, gaps, bursts and windows of a packet that carries data or is a request.
 void Meter::count_data(std::uint32_t slot, const PacketRecord& packet) {
   HotFlow& flow = hot_[slot];
-  const std::int64_t gap_ns = std::max<std::int64_t>(packet.ns - flow.last_data_ns, 0);
-  if (flow.has_data) {
+  std::int64_t gap_ns = 0;
+  if (flow.last_data_ns != kNever) {
+    gap_ns = std::max<std::int64_t>(packet.ns - flow.last_data_ns, 0);
     cold_[slot].gaps.add(static_cast<std::uint64_t>(gap_ns));
     if (gap_ns > config_.burst_gap_ns) close_burst(slot);
   }
@@ -319,7 +340,6 @@ void Meter::count_data(std::uint32_t slot, const PacketRecord& packet) {
     flow.burst_longest_gap_ns = std::max(flow.burst_longest_gap_ns, static_cast<std::uint32_t>(gap_ns));
     flow.last_data_ns = std::max(flow.last_data_ns, packet.ns);
   }
-  flow.has_data = true;
   flow.data_packets += 1;
   flow.data_bytes += packet.payload_bytes;
   const std::int64_t index = window_clock_.index(packet.ns);

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "pulse/histogram.hpp"
@@ -16,10 +17,12 @@
 
 namespace pulse {
 
+inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
+
 struct alignas(64) HotFlow {
   // Totals of the interval and the open window.
-  std::int64_t last_ns = 0;       // any packet
-  std::int64_t last_data_ns = 0;  // valid once has_data
+  std::int64_t last_ns = 0;  // any packet
+  std::int64_t last_data_ns = kNever;
   std::int64_t window_index = 0;
   std::uint32_t window_bytes = 0;
   std::uint32_t window_packets = 0;  // 0: no window is open
@@ -36,7 +39,6 @@ struct alignas(64) HotFlow {
   std::uint64_t burst_bytes_before = 0;
 
   OpenMessage message;  // the open request
-  bool has_data = false;
 };
 static_assert(sizeof(HotFlow) == 192);
 

@@ -62,6 +62,7 @@ class Meter {
 
   // meter.cpp: the way of a packet
   void update_block(std::span<const PacketRecord> packets);
+  void prefetch_flow(std::uint32_t slot) const noexcept;
   void on_packet(std::uint32_t slot, const PacketRecord& packet);
   void on_request(std::uint32_t slot, const PacketRecord& packet, std::int64_t idle_ns);
   void on_boundary(std::uint32_t slot, const PacketRecord& packet, const PsnSighting& sighting);

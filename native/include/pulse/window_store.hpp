@@ -53,6 +53,8 @@ class WindowStore {
   // `index` counts windows of the configured width; sums of one index may come in parts and in any order.
   void append(std::size_t slot, std::int64_t index, std::uint64_t bytes, std::uint32_t packets);
 
+  void prefetch(std::size_t slot) const noexcept { __builtin_prefetch(&streams_[slot], 1); }
+
   // Moves the slot's windows to `out`, ascending and merged, numbered in windows of the width
   // configured << shift(), and leaves the slot empty.
   void take(std::size_t slot, std::vector<Window>& out);
@@ -81,7 +83,7 @@ class WindowStore {
     std::array<std::uint8_t, kChunkData> data;
     std::uint32_t next;
   };
-  struct Stream {
+  struct alignas(64) Stream {
     Window pending{0, 0, 0};  // not yet encoded; empty when packets is 0
     std::int64_t last_index = 0;
     std::uint32_t head = kNoChunk;

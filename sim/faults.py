@@ -235,6 +235,7 @@ def _hang(world: World, fault: FaultSpec) -> None:
 
 
 def _crash(world: World, fault: FaultSpec) -> None:
+    """The process is killed, inside a collective or while it computes; its queue pairs go with it."""
     rank = _culprit(world, fault)
 
     def die() -> None:
@@ -244,14 +245,19 @@ def _crash(world: World, fault: FaultSpec) -> None:
 
     if _rng(world, fault, "where").random() < 0.5:
         _inside_collective(world, fault, die)
-    else:
-        _at_step(world, fault, rank, partial(_soon, world, fault, die))
+        return
+    compute_ns = world.scenario.jobs[rank.job].compute_ns
+    delay_ns = int(compute_ns * _rng(world, fault, "when").uniform(0.1, 0.8))
 
+    def strike() -> None:
+        world.mark_onset(fault.kind)
+        die()
 
-def _soon(world: World, fault: FaultSpec, action: Callable[[], None]) -> None:
-    """Some way into the compute phase."""
-    job = world.scenario.jobs[_culprit(world, fault).job]
-    world.loop.after(int(job.compute_ns * _rng(world, fault, "when").uniform(0.1, 0.8)), action)
+    def wait(step: int) -> None:
+        if step == fault.onset_step:
+            world.loop.after(delay_ns, strike)
+
+    rank.on_step.append(wait)
 
 
 def _op_mismatch(world: World, fault: FaultSpec) -> None:

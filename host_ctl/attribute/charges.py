@@ -14,7 +14,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from host_ctl.attribute.gates import Gates, Grants
+from host_ctl.attribute.congestion import congested_transfers
+from host_ctl.attribute.gates import Gates, Grants, Sharing
 from host_ctl.attribute.program import Program
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.repairs import LossPlace
@@ -32,15 +33,15 @@ class Charge(IntEnum):
 
 
 CHARGE = np.dtype(
-    [("start", "<i8"), ("end", "<i8"), ("row", "<i8"), ("src", "<i4"), ("dst", "<i4"), ("kind", "u1"), ("computes", "u1")]
+    [("start", "<i8"), ("end", "<i8"), ("row", "<i8"), ("src", "<i4"), ("dst", "<i4"), ("kind", "u1"), ("computes", "u1"), ("paced", "u1")]
 )
 """One stretch of lost time: ns on the common clock, the transfer that it held up, and the edge's ends.
 HOST is charged to ``src``, CREDIT to ``dst``, TRANSFER and REPAIR to the edge, REPAIR_CREDIT to its way
-back. ``computes`` marks messages before which the rank normally computes."""
+back. ``computes`` marks messages before which the rank normally computes, ``paced`` those during which the
+network signalled congestion."""
 
 _NORMAL = 0.25
 _COMPUTING = 0.2
-_SYMMETRIC = ("ring", "alltoall")
 
 
 def charge_all(
@@ -48,11 +49,12 @@ def charge_all(
     program: Program,
     gates: tuple[Gates, ...],
     grants: tuple[Grants, ...],
+    sharing: Sharing,
     repairs: Table,
 ) -> Table:
     """All charges of a job, in order of time."""
-    normal_send = _normal_lags(program, gates)
-    post_lag = _credit_lags(program, grants)
+    normal_send = _normal_lags(program, gates, sharing)
+    post_lag = _credit_lags(program, grants, sharing)
     _tighten_by_entry(normal_send, post_lag)
     parts = []
     for index, gate in enumerate(gates):
@@ -60,6 +62,7 @@ def charge_all(
         parts.append(_late_credits(traffic, program, gate, normal_send[index], post_lag[index]))
     parts.append(_slow_transfers(traffic, program))
     charges = np.concatenate(parts)
+    charges["paced"] = congested_transfers(traffic)[charges["row"]]
     _mark_repairs(charges, repairs)
     return charges[np.argsort(charges["start"], kind="stable")]
 
@@ -69,15 +72,18 @@ def ready_ns(gate: Gates) -> NDArray[np.int64]:
     return np.maximum(gate.input_ns, gate.before_ns)
 
 
-def _pool_key(program: Program, lane_index: int) -> Hashable:
+def _pool_key(program: Program, lane_index: int, sharing: Sharing) -> Hashable:
     lane = program.lanes[lane_index]
-    if program.job.timelines[lane.group].group.algorithm in _SYMMETRIC:
+    if lane.group in sharing:
         return ("group", lane.group, lane.volume)
     return ("lane", lane_index)
 
 
 def _pooled(
-    program: Program, lags: list[NDArray[np.float64]], use: Callable[[NDArray[np.float64]], float]
+    program: Program,
+    lags: list[NDArray[np.float64]],
+    sharing: Sharing,
+    use: Callable[[NDArray[np.float64]], float],
 ) -> list[NDArray[np.float64]]:
     """For every lane, a statistic of the lags per place, pooled over lanes that play the same part.
 
@@ -85,7 +91,7 @@ def _pooled(
     """
     pools: dict[Hashable, list[int]] = {}
     for index in range(len(lags)):
-        pools.setdefault(_pool_key(program, index), []).append(index)
+        pools.setdefault(_pool_key(program, index, sharing), []).append(index)
     out: list[NDArray[np.float64]] = [np.empty(0)] * len(lags)
     for members in pools.values():
         place = np.concatenate([program.lanes[i].place for i in members])
@@ -106,7 +112,9 @@ def _low(values: NDArray[np.float64]) -> float:
     return float(np.quantile(values, _NORMAL))
 
 
-def _normal_lags(program: Program, gates: tuple[Gates, ...]) -> list[NDArray[np.float64]]:
+def _normal_lags(
+    program: Program, gates: tuple[Gates, ...], sharing: Sharing
+) -> list[NDArray[np.float64]]:
     """The normal time from ready to sent, per message: low quartile where the credit did not hold it up."""
     free, every = [], []
     for gate in gates:
@@ -115,20 +123,20 @@ def _normal_lags(program: Program, gates: tuple[Gates, ...]) -> list[NDArray[np.
         held = (gate.credit_ns != MISSING) & (gate.credit_ns - ready > 0.2 * (gate.start_ns - ready))
         every.append(lag)
         free.append(np.where(held, np.nan, lag))
-    normal = _pooled(program, free, _low)
-    fallback = _pooled(program, every, _low)
+    normal = _pooled(program, free, sharing, _low)
+    fallback = _pooled(program, every, sharing, _low)
     return [np.where(np.isnan(n), f, n) for n, f in zip(normal, fallback, strict=True)]
 
 
 def _credit_lags(
-    program: Program, grants: tuple[Grants, ...]
+    program: Program, grants: tuple[Grants, ...], sharing: Sharing
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Per lane and message: the lag of its credit behind what the receiver needed to grant it, and the norm."""
     lags = []
     for given in grants:
         known = (given.posted_ns != MISSING) & (given.input_ns != MISSING)
         lags.append(np.where(known, given.posted_ns - given.input_ns, np.nan).astype(np.float64))
-    return list(zip(lags, _pooled(program, lags, _low), strict=True))
+    return list(zip(lags, _pooled(program, lags, sharing, _low), strict=True))
 
 
 def _tighten_by_entry(

@@ -21,7 +21,6 @@ from host_ctl.attribute.program import UNKNOWN, Arrivals, Lane, Program
 from host_ctl.reconstruct.transfers import MISSING, Traffic, grant, send_end, send_start
 
 _LOWEST = 0.02  # of the leads seen at one place: a capture that lost a packet must not undercut it
-_SYMMETRIC = ("ring", "alltoall")
 NOTHING = np.int64(-1)
 
 
@@ -69,6 +68,9 @@ class Action:
 Needs = dict[tuple[int, int], NDArray[np.int64]]
 """For (action, source) of one machine: how many of the source's items of the unit each place needs."""
 
+Sharing = frozenset[int]
+"""The groups (numbers of the job's timelines) whose members all play the same part."""
+
 
 def send_actions(traffic: Traffic, program: Program) -> list[Action]:
     """The sends of every lane, in the program's order."""
@@ -91,7 +93,7 @@ def find_gates(traffic: Traffic, program: Program, needs: Needs) -> tuple[Gates,
     return tuple(gates)
 
 
-def find_grants(traffic: Traffic, program: Program) -> tuple[Grants, ...]:
+def find_grants(traffic: Traffic, program: Program, sharing: Sharing) -> tuple[Grants, ...]:
     """What every credit waited for, in the order of the program's lanes.
 
     A receiver grants a slot once an earlier message has left it: it needs arrivals and own sends alike.
@@ -105,7 +107,7 @@ def find_grants(traffic: Traffic, program: Program) -> tuple[Grants, ...]:
         none = [np.full(len(p.times), MISSING) for p in posts]
         return tuple(Grants(i, p.times, m, np.full(len(m), NOTHING)) for i, (p, m) in enumerate(zip(posts, none, strict=True)))
     sources = [*program.arrivals, *(_sends_as_source(traffic, lane) for lane in program.lanes)]
-    needs = learn_needs(posts, sources, traffic, program)
+    needs = share_needs(learn_needs(posts, sources, traffic), posts, sources, sharing)
     inputs = find_inputs(posts, sources, needs, traffic, program)
     return tuple(
         Grants(i, post.times, input_ns, input_row)
@@ -152,28 +154,35 @@ def on_same_machine(endpoint: int, sources: Sequence[Arrivals], traffic: Traffic
 
 
 def learn_needs(
-    actions: Sequence[Action], sources: Sequence[Arrivals], traffic: Traffic, program: Program
+    actions: Sequence[Action], sources: Sequence[Arrivals], traffic: Traffic
 ) -> Needs:
-    """Learn what every action needs of every source of its machine."""
+    """Learn what every action needs of every source of its machine, each from its own iterations."""
     found: Needs = {}
-    pools: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
     for index, action in enumerate(actions):
         if not action.lane.volume:
             continue
         for number in on_same_machine(action.endpoint, sources, traffic):
-            source = sources[number]
-            need = _least_lead(action, source)
-            if need is None:
-                continue
-            found[index, number] = need
-            groups = (action.lane.group, source.group)
-            if all(program.job.timelines[g].group.algorithm in _SYMMETRIC for g in groups):
-                key = (*groups, source.endpoint == action.endpoint)
-                pools.setdefault(key, []).append((index, number))
-    for keys in pools.values():
-        if len(keys) > 1 and len({len(found[k]) for k in keys}) == 1:
-            found.update(dict.fromkeys(keys, np.minimum.reduce([found[k] for k in keys])))
+            need = _least_lead(action, sources[number])
+            if need is not None:
+                found[index, number] = need
     return found
+
+
+def share_needs(
+    needs: Needs, actions: Sequence[Action], sources: Sequence[Arrivals], sharing: Sharing
+) -> Needs:
+    """Give members of one role the least need found for any of them: the others only came to need more."""
+    pools: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
+    for index, number in needs:
+        action, source = actions[index], sources[number]
+        if action.lane.group in sharing and source.group in sharing:
+            key = (action.lane.group, source.group, source.endpoint == action.endpoint)
+            pools.setdefault(key, []).append((index, number))
+    shared = dict(needs)
+    for keys in pools.values():
+        if len(keys) > 1 and len({len(needs[k]) for k in keys}) == 1:
+            shared.update(dict.fromkeys(keys, np.minimum.reduce([needs[k] for k in keys])))
+    return shared
 
 
 def _least_lead(action: Action, source: Arrivals) -> NDArray[np.int64] | None:

@@ -21,7 +21,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from dpu_app.wire.records import EventKind
+from host_ctl.attribute.congestion import congested_transfers
 from host_ctl.attribute.gates import Gates
 from host_ctl.attribute.program import Lane, Program
 from host_ctl.ingest.series import Table
@@ -58,13 +58,14 @@ def wait_states(
 ) -> tuple[StateTimes, ...]:
     """The wait states of all operators of a job, one table per group."""
     lost = np.unique(repairs["row"][repairs["place"] != LossPlace.NOT_LOST])
+    congested = congested_transfers(traffic)
     found = []
     for number, timeline in enumerate(program.job.timelines):
         edges = timeline.group.edges
         ns = np.zeros((len(timeline.operators), len(edges), len(WaitState)), dtype=np.int64)
         for lane, gate in zip(program.lanes, gates, strict=True):
             if lane.group == number:
-                _add_lane(ns[:, edges.index(lane.edge)], traffic, timeline, lane, gate, lost)
+                _add_lane(ns[:, edges.index(lane.edge)], traffic, timeline, lane, gate, lost, congested)
         found.append(StateTimes(number, edges, ns))
     return tuple(found)
 
@@ -76,6 +77,7 @@ def _add_lane(
     lane: Lane,
     gate: Gates,
     lost: NDArray[np.int64],
+    congested: NDArray[np.bool_],
 ) -> None:
     """Add one lane's states to ``ns[operator, state]``."""
     t = traffic.transfers[lane.rows]
@@ -94,7 +96,7 @@ def _add_lane(
         (np.where(known, WaitState.WAIT_UPSTREAM, WaitState.UNKNOWN), has_input - idle_from),
         (np.where(known, WaitState.WAIT_CREDIT, WaitState.UNKNOWN), has_credit - has_input),
         (np.where(known, own, WaitState.UNKNOWN), start - has_credit),
-        (_transfer_state(traffic, lane, lost), np.maximum(reached - start, 0)),
+        (_transfer_state(traffic, lane, lost, congested), np.maximum(reached - start, 0)),
     )
     for state, length in parts:
         np.add.at(ns, (operator, state), length)
@@ -110,32 +112,11 @@ def _operator_of(timeline: GroupTimeline, lane: Lane) -> NDArray[np.int64]:
     return number[order[np.searchsorted(rows[order], lane.rows)]]
 
 
-def _transfer_state(traffic: Traffic, lane: Lane, lost: NDArray[np.int64]) -> NDArray[np.int64]:
+def _transfer_state(
+    traffic: Traffic, lane: Lane, lost: NDArray[np.int64], congested: NDArray[np.bool_]
+) -> NDArray[np.int64]:
     t = traffic.transfers[lane.rows]
     took = arrival(t) - send_start(t)
     slow = took > np.median(took)
-    state = np.where(slow & _congested(traffic, lane), WaitState.PACED, WaitState.TRANSFER)
+    state = np.where(slow & congested[lane.rows], WaitState.PACED, WaitState.TRANSFER)
     return np.where(np.isin(lane.rows, lost), WaitState.REPAIR, state)
-
-
-def _congested(traffic: Traffic, lane: Lane) -> NDArray[np.bool_]:
-    """Messages during which congestion was signalled: a CNP reached the sender, or packets came marked."""
-    t = traffic.transfers[lane.rows]
-    start, end = send_start(t), arrival(t)
-    found = np.zeros(len(t), dtype=bool)
-    for number in np.unique(t["link"]):
-        link = traffic.links[int(number)]
-        for endpoint, flow, kind in (
-            (link.src, link.granted_flow, EventKind.CNP),
-            (link.dst, link.receiver_flow, EventKind.ECN_CE),
-        ):
-            series = traffic.endpoints[endpoint].series
-            if series is None or flow is None:
-                continue
-            events = traffic.series[series].events
-            when = traffic.clocks[series].to_common(
-                np.sort(events["start_ns"][(events["flow"] == flow) & (events["kind"] == kind)])
-            )
-            mine = t["link"] == number
-            found[mine] |= np.searchsorted(when, end[mine], "right") > np.searchsorted(when, start[mine])
-    return found

@@ -8,7 +8,8 @@ most steps is not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import erfc, log, sqrt
 
 import numpy as np
@@ -46,12 +47,16 @@ class Shift:
 
 
 def find_shifts(
-    lost: NDArray[np.float64], *, peers: bool, least_ns: float, usable: NDArray[np.bool_]
+    lost: NDArray[np.float64],
+    *,
+    classes: Sequence[NDArray[np.int64]],
+    least_ns: float,
+    usable: NDArray[np.bool_],
 ) -> list[Shift]:
     """Members of ``lost`` (iterations x members, ns) with a lasting excess of at least ``least_ns``.
 
-    With ``peers`` all members play the same part and are compared with each other; otherwise each is
-    compared with its own past. ``usable`` marks the iterations to look at.
+    ``classes`` are sets of members that play the same part and are compared with each other; who is in
+    none is compared with its own past. ``usable`` marks the iterations to look at.
     """
     rows = np.flatnonzero(usable)
     if len(rows) < 2 * _MIN_RUN:
@@ -59,15 +64,20 @@ def find_shifts(
     table = lost[rows]
     found = []
     for member in range(lost.shape[1]):
-        shift = _shift(table, member, peers=peers and lost.shape[1] > 1, least_ns=least_ns)
+        peers = next((c for c in classes if member in c and len(c) > 1), None)
+        columns = np.arange(lost.shape[1]) if peers is None else peers
+        at = int(np.flatnonzero(columns == member)[0])
+        shift = _shift(table[:, columns], at, peers=peers is not None, least_ns=least_ns)
         if shift is not None:
-            onset, end, detected = (int(rows[min(i, len(rows) - 1)]) for i in (shift.onset, shift.end - 1, shift.detected))
             found.append(
-                Shift(
-                    member, onset, end + 1, shift.excess_ns, shift.value_ns, shift.usual_ns,
-                    shift.share_worst, shift.p_value, detected, shift.own_past,
+                replace(
+                    shift,
+                    member=member,
+                    onset=int(rows[shift.onset]),
+                    end=int(rows[shift.end - 1]) + 1,
+                    detected=int(rows[min(shift.detected, len(rows) - 1)]),
                 )
-            )  # fmt: skip
+            )
     return sorted(found, key=lambda s: -s.excess_ns)
 
 

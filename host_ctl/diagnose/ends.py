@@ -21,6 +21,7 @@ from host_ctl.reconstruct.transfers import MISSING, Traffic
 
 Side = Literal["sender", "receiver", "either"]
 
+CONGESTED = 0.3
 _AT_TAP = 0.5
 _MOST = 0.7
 _SLOWER = 3.0
@@ -53,6 +54,16 @@ def slow_end(
     worst = int(others[np.argmax(lost)])
     src, dst = (member, worst) if feature == "egress" else (worst, member)
     return _single_edge(traffic, mine, src, dst, inside)
+
+
+def congested_share(charges: Table, member: int, feature: str, inside: tuple[int, int]) -> float:
+    """Share of a NIC's slow transfer time during which the network signalled congestion."""
+    slow = charges[
+        (charges["kind"] == Charge.TRANSFER) & (charges["start"] >= inside[0]) & (charges["start"] < inside[1])
+    ]
+    mine = slow[slow["src" if feature == "egress" else "dst"] == member]
+    length = (mine["end"] - mine["start"]).astype(np.float64)
+    return float(length[mine["paced"] == 1].sum() / max(1.0, length.sum()))
 
 
 def _by_far_end(charges: Table, column: str) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from host_ctl.attribute.features import Features
@@ -32,6 +32,7 @@ def judge_job(
     traffic: Traffic,
     program: Program,
     needs: Needs,
+    roles: list[Hashable],
     features: Features,
     charges: Table,
     paths: Table,
@@ -45,7 +46,7 @@ def judge_job(
         # What is repeated after the job's last progress belongs to the stop.
         repairs = repairs[repairs["start"] <= stop.verdict.onset_ns]
     lost = find_losses(traffic, job, features, repairs)
-    slow = find_slow(traffic, job, features, charges, paths)
+    slow = find_slow(traffic, program, roles, features, charges, paths)
     explained = {v.machine for v in lost if v.severity == "fail_slow" and v.machine}
     verdicts = [v for v in (stop.verdict,) if v is not None]
     verdicts += lost + [v for v in slow if v.machine not in explained]

@@ -67,10 +67,10 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
 
 
 def _is_outage(runs: Table) -> bool:
-    """Whether the same packets were lost again and again: a dead path, not a lossy one."""
+    """Whether the same packet was lost again and again: a dead path, not a lossy one."""
     between = runs[runs["place"] == LossPlace.BETWEEN_TAPS]
-    keys = Counter(zip(between["link"].tolist(), between["row"].tolist(), between["reverse"].tolist(), strict=True))
-    return any(count >= _LOST_AGAIN for count in keys.values())
+    keys = zip(between["link"].tolist(), between["position"].tolist(), between["reverse"].tolist(), strict=True)
+    return any(count >= _LOST_AGAIN for count in Counter(keys).values())
 
 
 def _lost_messages(traffic: Traffic, runs: Table) -> dict[Pair, int]:

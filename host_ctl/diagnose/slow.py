@@ -8,6 +8,7 @@ starts, never the other way round, so the larger excess explains the smaller.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 
 from host_ctl.attribute.features import Features
 from host_ctl.attribute.path import Step, path_time
+from host_ctl.attribute.program import Program
+from host_ctl.attribute.roles import machine_roles, same_role
 from host_ctl.diagnose.decide import Shift, find_shifts
-from host_ctl.diagnose.ends import EdgeEnds, slow_end
+from host_ctl.diagnose.ends import CONGESTED, EdgeEnds, congested_share, slow_end
 from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
@@ -26,7 +29,6 @@ MIN_EFFECT = 0.03
 _SECOND_FAULT = 0.3
 _CONTENTION = 0.3
 _ON_PATH = 0.3
-_SYMMETRIC = ("ring", "alltoall")
 _PATH_OF = {
     "host": (Step.HOST, "src"),
     "egress": (Step.TRANSFER, "src"),
@@ -44,30 +46,35 @@ class SlowCase:
 
 
 def find_slow(
-    traffic: Traffic, job: Job, features: Features, charges: Table, paths: Table
+    traffic: Traffic,
+    program: Program,
+    roles: list[Hashable],
+    features: Features,
+    charges: Table,
+    paths: Table,
 ) -> list[Verdict]:
     """Verdicts for machines or NICs that slow the job, the costliest first."""
-    usable = _usable(features)
+    job = program.job
+    usable = usable_iterations(features)
     base = float(np.median(features.duration_ns[usable])) if usable.any() else 0.0
     if not base:
         return []
-    peers = all(t.group.algorithm in _SYMMETRIC for t in job.timelines)
-    machines = _machines(traffic, job)
     cases: list[SlowCase] = []
-    columns = list(machines.values())
+    columns = list(_machines(traffic, job).values())
+    alike = same_role(machine_roles(traffic, program, roles))
     for lost in (features.host, features.entry):
         by_machine = np.stack([lost[:, c].mean(axis=1) for c in columns], axis=1)
-        for shift in find_shifts(by_machine, peers=peers, least_ns=MIN_EFFECT * base, usable=usable):
+        for shift in find_shifts(by_machine, classes=alike, least_ns=MIN_EFFECT * base, usable=usable):
             cases.append(SlowCase("host", tuple(columns[shift.member]), shift))
     for name, table in (("egress", features.egress), ("ingress", features.ingress)):
-        for shift in find_shifts(table, peers=peers, least_ns=MIN_EFFECT * base, usable=usable):
+        for shift in find_shifts(table, classes=same_role(roles), least_ns=MIN_EFFECT * base, usable=usable):
             cases.append(SlowCase(name, (shift.member,), shift))
     cases = [c for c in cases if _costs(c.shift, features, usable) and _on_path(c, job, paths)]
     return [_verdict(case, traffic, job, features, charges) for case in _explain_away(cases, traffic, job)]
 
 
-def _usable(features: Features) -> NDArray[np.bool_]:
-    """Leave out the first iteration (warm-up) and the last (perhaps cut off)."""
+def usable_iterations(features: Features) -> NDArray[np.bool_]:
+    """Iterations to judge by: leave out the first iteration (warm-up) and the last (perhaps cut off)."""
     usable = np.ones(len(features.duration_ns), dtype=bool)
     usable[:1] = usable[-1:] = False
     return usable
@@ -179,7 +186,10 @@ def _transfer_verdict(
     case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table
 ) -> Verdict:
     inside = (job.boundaries_ns[case.shift.onset], job.boundaries_ns[case.shift.end])
-    ends = slow_end(traffic, job, charges, job.members[case.names[0]], case.feature, inside)
+    member = job.members[case.names[0]]
+    if congested_share(charges, member, case.feature, inside) >= CONGESTED:
+        return _congestion_verdict(case, traffic, job, features, charges, inside)
+    ends = slow_end(traffic, job, charges, member, case.feature, inside)
     cause: Cause = {"sender": "nic_slow", "receiver": "receiver_slow", "either": "link_slow"}[ends.side]
     scope: Scope = "link" if ends.side == "either" else "nic"
     blamed = traffic.endpoints[ends.blamed] if ends.side != "either" else None
@@ -195,6 +205,26 @@ def _transfer_verdict(
         blamed.machine if blamed else None, blamed.nic if blamed else None,
         candidates, evidence, _reason(ends, traffic),
     )  # fmt: skip
+
+
+def _congestion_verdict(
+    case: SlowCase,
+    traffic: Traffic,
+    job: Job,
+    features: Features,
+    charges: Table,
+    inside: tuple[np.int64, np.int64],
+) -> Verdict:
+    """Slow because the network signalled congestion: the path is to blame, and no machine."""
+    member = job.members[case.names[0]]
+    share = congested_share(charges, member, case.feature, inside)
+    way = "from" if case.feature == "egress" else "to"
+    evidence = (
+        Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
+        Evidence("congestion_signalled", share, 0.0, "share"),
+    )
+    reason = f"messages {way} {traffic.endpoints[member].name} are held up where switches mark packets"
+    return _finish(case, job, features, "congestion", "path", None, None, (), evidence, reason)
 
 
 def _reason(ends: EdgeEnds, traffic: Traffic) -> str:
@@ -221,7 +251,7 @@ def _finish(
     shift = case.shift
     inside = np.zeros(len(features.duration_ns), dtype=bool)
     inside[shift.onset : shift.end] = True
-    usable = _usable(features)
+    usable = usable_iterations(features)
     now = float(np.median(features.duration_ns[inside]))
     before = features.duration_ns[usable & ~inside]
     healthy = float(np.median(before)) if len(before) >= 3 else max(now - shift.excess_ns, 1.0)

@@ -33,6 +33,7 @@ from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
 
 _PAUSES = 3.0
 _SURE = 0.8
+_HEARD = 0.95
 _OVERDUE = 0.995
 
 
@@ -115,13 +116,17 @@ def _unanswered_verdict(
     counts = {pair: len(rows) for pair, rows in lost.items()}
     where = locate_losses(_attempts(traffic, program, began, counts), counts, {})
     nic, probability = where.nic
+    deaf = [n for n, runs in heard.items() if runs > 0]
+    crashed = len(deaf) == 1
+    if crashed:
+        # The packets arrive and nobody answers: that is the receiver, whatever else may be silent.
+        nic, probability = deaf[0], _HEARD
     endpoint = traffic.endpoints[nic]
     sure = probability >= _SURE
-    crashed = heard[nic] > 0
     cause: Cause = "crash" if crashed else "link_down"
     ends = tuple(
         Candidate(traffic.endpoints[n].machine, traffic.endpoints[n].nic, round(p, 4))
-        for n, p in where.nics[:3]
+        for n, p in ([(nic, probability)] if crashed else where.nics[:3])
         if p >= 0.01
     )
     total = int(pending["packets"].sum())

@@ -15,7 +15,7 @@ import zstandard
 from dpu_app.wire.frame import CaptureKind, CaptureMode
 from pulse_native import CaptureReader, PacketBatch
 
-_CHUNK = 4 << 20
+_CHUNK = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 

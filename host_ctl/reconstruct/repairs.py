@@ -37,6 +37,7 @@ REPAIR = np.dtype(
         ("start", "<i8"),
         ("end", "<i8"),
         ("row", "<i8"),
+        ("position", "<i8"),
         ("link", "<u4"),
         ("packets", "<u4"),
         ("place", "u1"),
@@ -44,7 +45,7 @@ REPAIR = np.dtype(
     ]
 )
 """One run of repeated packets of a link: ns on the common clock, the transfer that it held up first.
-``reverse`` marks repeats of credits, which travel from the link's destination to its source."""
+``position`` is that of the first repeated packet. ``reverse`` marks repeats of credits, which travel from the link's destination to its source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def _repairs(
         return np.empty(0, REPAIR)
     out = np.zeros(len(runs.start), REPAIR)
     out["start"], out["end"], out["packets"] = runs.start, runs.end, runs.count
-    out["link"] = number
+    out["link"], out["position"] = number, runs.position
     at = np.clip(np.searchsorted(table["position"], runs.position, side="right") - 1, 0, None)
     out["row"] = first_row + at
     if sent is None:

@@ -22,6 +22,7 @@ _SIGMA_OF_MAD = 1.4826
 _SIGMA_OF_P95 = 1.96
 _MEDIAN_EFFICIENCY = 1.2533
 _FALSE_COUNT = 1e-3
+_FROM_START = 2.5  # times the least effect of a change
 _PERSISTENT = 0.7
 _MOSTLY_WORST = 0.6
 
@@ -84,8 +85,7 @@ def find_shifts(
 def _shift(table: NDArray[np.float64], member: int, *, peers: bool, least_ns: float) -> Shift | None:
     others = np.delete(table, member, axis=1)
     own = table[:, member]
-    relative = _relative(table, peers=peers)
-    series = relative[:, member]
+    series = _relative(table, peers=peers)[:, member]
     n = len(series)
     for onset, end in _segments(series, from_start=peers):
         inside = np.zeros(n, dtype=bool)
@@ -97,11 +97,12 @@ def _shift(table: NDArray[np.float64], member: int, *, peers: bool, least_ns: fl
         level = 0.0 if from_start else float(np.median(before))
         excess = float(np.median(after)) - (max(level, 0.0) if peers else level)
         worst = float(np.mean(own[inside] >= others[inside].max(axis=1))) if others.shape[1] else 1.0
-        if excess < least_ns or np.mean(after - level > excess / 3) < _PERSISTENT:
+        least = _least_from_start(table, member, least_ns) if from_start else least_ns
+        if excess < least or np.mean(after - level > excess / 3) < _PERSISTENT:
             continue
         if peers and worst < _MOSTLY_WORST:
             continue
-        healthy = _healthy(relative, member, inside)
+        healthy = _healthy(table, series, member, inside, peers=peers)
         noise = float(np.quantile(np.abs(healthy), 0.95)) / _SIGMA_OF_P95
         p_value = _p_value(excess, noise, len(after), 0 if from_start else len(before), n)
         if p_value > _FALSE_ALARM or _p_of_count(after - level, healthy, excess, n) > _FALSE_COUNT:
@@ -121,6 +122,16 @@ def _shift(table: NDArray[np.float64], member: int, *, peers: bool, least_ns: fl
     return None
 
 
+def _least_from_start(table: NDArray[np.float64], member: int, least_ns: float) -> float:
+    """What counts when there is no before: healthy machines differ for good, by 1 to 2 % as a rule.
+
+    The members' own usual losses tell by how much these do; a fault must stand out five times as far.
+    """
+    usual = np.median(np.delete(table, member, axis=1), axis=0)
+    spread = _SIGMA_OF_MAD * float(np.median(np.abs(usual - np.median(usual)))) if len(usual) > 2 else 0.0
+    return max(_FROM_START * least_ns, 5.0 * spread)
+
+
 def _relative(table: NDArray[np.float64], *, peers: bool) -> NDArray[np.float64]:
     """What each member lost more than the others: than their median, or, where the members play
     different parts, more beyond its own usual loss than they beyond theirs."""
@@ -133,15 +144,17 @@ def _relative(table: NDArray[np.float64], *, peers: bool) -> NDArray[np.float64]
 
 
 def _healthy(
-    relative: NDArray[np.float64], member: int, inside: NDArray[np.bool_]
+    table: NDArray[np.float64], series: NDArray[np.float64], member: int, inside: NDArray[np.bool_], *, peers: bool
 ) -> NDArray[np.float64]:
-    """Deviations of healthy iterations: of all others, and of the member outside the shift."""
-    parts = [relative[:, m] - np.median(relative[:, m]) for m in range(relative.shape[1]) if m != member]
-    outside = relative[~inside, member]
+    """Deviations of healthy iterations: of all others among themselves, and of the member outside the shift."""
+    rest = np.delete(table, member, axis=1)
+    others = _relative(rest, peers=peers)
+    parts = [(others - np.median(others, axis=0)).ravel()] if others.size else []
+    outside = series[~inside]
     if len(outside) >= _MIN_RUN:
         parts.append(outside - np.median(outside))
     if not parts:
-        parts.append(relative[:, member] - np.median(relative[:, member]))
+        parts.append(series - np.median(series))
     return np.concatenate(parts)
 
 

@@ -28,6 +28,7 @@ from host_ctl.reconstruct.transfers import Traffic
 MIN_EFFECT = 0.03
 _SECOND_FAULT = 0.3
 _CONTENTION = 0.3
+_NOT_COMPUTING = 0.2
 _ON_PATH = 0.3
 _PATH_OF = {
     "host": (Step.HOST, "src"),
@@ -67,7 +68,9 @@ def find_slow(
         for shift in find_shifts(by_machine, classes=alike, least_ns=MIN_EFFECT * base, usable=usable):
             cases.append(SlowCase("host", tuple(columns[shift.member]), shift))
     for name, table in (("egress", features.egress), ("ingress", features.ingress)):
-        for shift in find_shifts(table, classes=same_role(roles), least_ns=MIN_EFFECT * base, usable=usable):
+        # How long transfers take depends on the place in a tree or pipeline even where the part is the same.
+        even = same_role(roles) if not any(roles) else []
+        for shift in find_shifts(table, classes=even, least_ns=MIN_EFFECT * base, usable=usable):
             cases.append(SlowCase(name, (shift.member,), shift))
     cases = [c for c in cases if _costs(c.shift, features, usable) and _on_path(c, job, paths)]
     return [_verdict(case, traffic, job, features, charges) for case in _explain_away(cases, traffic, job)]
@@ -155,20 +158,25 @@ def _host_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features
     shift, endpoint = case.shift, traffic.endpoints[job.members[case.names[0]]]
     inner = _excess(features.inner, case, features)
     egress = _excess(features.egress, case, features)
-    contention = inner > _CONTENTION * shift.excess_ns and egress > _CONTENTION / 3 * shift.excess_ns
-    cause: Cause = "cpu_contention" if contention else "compute_slow"
-    reason = (
-        "its sends and its messages in flight stall again and again, as on a busy CPU"
-        if contention
-        else "it had its input and its credit and still sent late"
-    )
+    entry = _excess(features.entry, case, features)
+    cause, reason = _host_cause(shift.excess_ns, entry, inner, egress)
     evidence = (
         Evidence("host_time", shift.value_ns / 1e3, shift.usual_ns / 1e3, "us"),
-        Evidence("start_lag", _excess(features.entry, case, features) / 1e3, 0.0, "us"),
+        Evidence("start_lag", entry / 1e3, 0.0, "us"),
         Evidence("in_operator_lag", inner / 1e3, 0.0, "us"),
         Evidence("worst_of_all", shift.share_worst, 1.0 / max(1, len(_machines(traffic, job))), "share"),
     )
-    return _finish(case, job, features, cause, "machine", endpoint.machine, None, (), evidence, reason)
+    scope: Scope = "nic" if cause == "receiver_slow" else "machine"
+    return _finish(case, job, features, cause, scope, endpoint.machine, None, (), evidence, reason)
+
+
+def _host_cause(excess: float, entry: float, inner: float, egress: float) -> tuple[Cause, str]:
+    """What keeps a host: computing, a busy CPU, or a slow way from its NIC to its memory."""
+    if inner > _CONTENTION * excess and egress > _CONTENTION / 3 * excess:
+        return "cpu_contention", "its sends and its messages in flight stall again and again, as on a busy CPU"
+    if entry < _NOT_COMPUTING * excess and inner > entry:
+        return "receiver_slow", "it starts on time and is slow with every message that it gets"
+    return "compute_slow", "it had its input and its credit and still sent late"
 
 
 def _excess(table: NDArray[np.float64], case: SlowCase, features: Features) -> float:

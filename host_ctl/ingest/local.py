@@ -66,6 +66,10 @@ def _options(flows: Table) -> list[tuple[str, ...]]:
             packets[raw] = packets.get(raw, 0) + int(row["packets"])
     total = int(flows["packets"].sum())
     everywhere = [raw for raw, count in packets.items() if count >= _NEARLY_ALL * total]
+    into = {row["dst"].tobytes() for row in flows}
+    if len(into) == 1 and len(everywhere) > 1:
+        # Only what comes in was captured: the one destination is the NIC itself.
+        everywhere = list(into)
     if everywhere:
         return [(address_text(raw),) for raw in sorted(everywhere)]
     return [_cover(flows)]

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command line of the measurements: ``python -m bench offline [--captures DIR] [--json]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bench.inputs import BenchInput, given_captures, simulated_captures
+from bench.offline import OfflineResult, measure_offline
+from bench.tshark import measure_tshark
+from host_ctl.errors import PulseError
+
+DEFAULT_PACKETS = 1_000_000
+KEPT = Path("build/bench")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; 0 = measured, 2 = wrong usage or input."""
+    options = _parser().parse_args(arguments)
+    try:
+        result = _offline(options)
+    except (PulseError, OSError, ValueError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(result.as_dict(), indent=1))
+    else:
+        print(result.as_text())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Pulse beside other tools.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    offline = commands.add_parser("offline", help="from capture files to a verdict, stage by stage")
+    offline.add_argument(
+        "--captures", type=Path, metavar="DIR", help="captures to measure; default: a job simulated for it"
+    )
+    offline.add_argument(
+        "--packets", type=int, default=DEFAULT_PACKETS, help="at least this many (%(default)s)"
+    )
+    offline.add_argument(
+        "--runs", type=int, default=3, help="runs, the quickest of which counts (%(default)s)"
+    )
+    offline.add_argument(
+        "--keep", type=Path, default=KEPT, metavar="DIR", help="where the measured files stay (%(default)s)"
+    )
+    offline.add_argument("--no-tshark", action="store_true", help="do not run tshark on the same file")
+    offline.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+def _offline(options: argparse.Namespace) -> OfflineResult:
+    if options.packets < 1 or options.runs < 1:
+        raise ValueError("--packets and --runs must be at least 1")
+    source: BenchInput = (
+        given_captures(options.captures, options.packets, options.keep)
+        if options.captures
+        else simulated_captures(options.packets, options.keep)
+    )
+    tshark = None if options.no_tshark else measure_tshark(source.files[0].paths[0])
+    return measure_offline(source, options.runs, tshark)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from host_ctl.attribute.congestion import congested_transfers
 from host_ctl.attribute.gates import Gates, Grants, Sharing
-from host_ctl.attribute.program import Program
+from host_ctl.attribute.program import Program, iteration_of_rows
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.repairs import LossPlace
 from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
@@ -33,7 +33,7 @@ class Charge(IntEnum):
 
 
 CHARGE = np.dtype(
-    [("start", "<i8"), ("end", "<i8"), ("row", "<i8"), ("src", "<i4"), ("dst", "<i4"), ("kind", "u1"), ("computes", "u1"), ("paced", "u1")]
+    [("start", "<i8"), ("end", "<i8"), ("row", "<i8"), ("src", "<i4"), ("dst", "<i4"), ("iteration", "<i4"), ("kind", "u1"), ("computes", "u1"), ("paced", "u1")]
 )
 """One stretch of lost time: ns on the common clock, the transfer that it held up, and the edge's ends.
 HOST is charged to ``src``, CREDIT to ``dst``, TRANSFER and REPAIR to the edge, REPAIR_CREDIT to its way
@@ -62,6 +62,7 @@ def charge_all(
         parts.append(_late_credits(traffic, program, gate, normal_send[index], post_lag[index]))
     parts.append(_slow_transfers(traffic, program))
     charges = np.concatenate(parts)
+    charges["iteration"] = iteration_of_rows(traffic, program)[charges["row"]]
     charges["paced"] = congested_transfers(traffic)[charges["row"]]
     _mark_repairs(charges, repairs)
     return charges[np.argsort(charges["start"], kind="stable")]

@@ -71,7 +71,5 @@ def _sum(
         reached = np.maximum.accumulate(part["end"])
         begin = np.maximum(part["start"], np.r_[part["start"][0], reached[:-1]])
         length = np.maximum(part["end"] - begin, 0)
-        iteration = np.searchsorted(job.boundaries_ns, begin, side="right") - 1
-        inside = (iteration >= 0) & (iteration < job.iterations)
-        np.add.at(out[:, column], iteration[inside], length[inside].astype(np.float64))
+        np.add.at(out[:, column], part["iteration"], length.astype(np.float64))
     return out

@@ -3,7 +3,7 @@
 
 A message arrived when it did because it was sent when it was; it was sent then because its input arrived,
 its credit was granted, the message before it left, or the host took its time. Whatever came last is the
-link of the chain; the chain ends where the iteration began.
+link of the chain; the chain ends where the iteration before had ended, so that computing is on it too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.attribute.gates import NOTHING, Gates, Grants
-from host_ctl.attribute.program import Program
+from host_ctl.attribute.program import Program, iteration_of_rows
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, grant, send_start
 
@@ -58,15 +58,16 @@ def critical_paths(
     """The critical path of every iteration, in order of time (PATH)."""
     chain = _chain(traffic, program, gates, grants)
     rows = np.concatenate([lane.rows for lane in program.lanes])
-    bounds = program.job.boundaries_ns
-    iteration = np.searchsorted(bounds, chain.start[rows], side="right") - 1
+    iteration = iteration_of_rows(traffic, program)[rows]
+    begin = int(chain.start[rows].min())
     edges = np.array(traffic.edges).reshape(-1, 2)
     found: list[tuple[int, ...]] = []
     for number in range(program.job.iterations):
         mine = rows[iteration == number]
         if len(mine):
             last = int(mine[np.argmax(chain.end[mine])])
-            found.extend(_follow(chain, last, int(bounds[number]), number, edges, traffic))
+            found.extend(_follow(chain, last, begin, number, edges, traffic))
+            begin = max(begin, int(chain.end[last]))
     out = np.array(found, dtype=PATH) if found else np.empty(0, PATH)
     return out[np.argsort(out["start"], kind="stable")]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from host_ctl.reconstruct.jobs import GroupTimeline, Job
 from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
 
-_SAME_PERIOD = 0.1
+_SAME_NUMBER = 0.1
 UNKNOWN = -1
 
 
@@ -94,6 +94,21 @@ def lay_out(traffic: Traffic, job: Job) -> Program:
     return Program(job, tuple(lanes), tuple(arrivals), lanes_of, arrivals_of)
 
 
+def iteration_of_rows(traffic: Traffic, program: Program) -> NDArray[np.int64]:
+    """The iteration of every transfer of the job, UNKNOWN for others.
+
+    By its unit where the program is known: a late first message belongs to its own iteration although its
+    lateness may begin before or after the others' first packet. By time elsewhere.
+    """
+    found = np.full(len(traffic.transfers), UNKNOWN)
+    for lane in program.lanes:
+        start = send_start(traffic.transfers[lane.rows])
+        by_time = np.searchsorted(program.job.boundaries_ns, start, side="right") - 1
+        by_time = np.clip(by_time, 0, program.job.iterations - 1)
+        found[lane.rows] = np.where(lane.unit != UNKNOWN, lane.unit, by_time)
+    return found
+
+
 def _units(timeline: GroupTimeline, job: Job) -> tuple[dict[int, int], NDArray[np.int64]]:
     """The unit of every transfer row of a group, and the job iteration of every unit."""
     rhythm = timeline.rhythm
@@ -108,7 +123,7 @@ def _iteration_of_unit(timeline: GroupTimeline, job: Job) -> NDArray[np.int64]:
     """Which job iteration each unit is part of; UNKNOWN when the group has a rhythm of its own."""
     starts = timeline.rhythm.starts_ns
     period = job.iteration_ns
-    if not timeline.regular or abs(timeline.rhythm.period_ns - period) > _SAME_PERIOD * period:
+    if not timeline.regular or abs(len(starts) - job.iterations) > max(2, _SAME_NUMBER * job.iterations):
         return np.full(len(starts), UNKNOWN)
     nearest = np.clip(np.searchsorted(job.boundaries_ns, starts, side="right") - 1, 0, job.iterations - 1)
     phase = (starts - job.boundaries_ns[nearest]) / period

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 _MIN_RUN = 3
+_ENOUGH = 24  # samples that tell the spread of healthy iterations
 _FALSE_ALARM = 1e-5  # per member and feature, before the effect and rank conditions
 _SIGMA_OF_MAD = 1.4826
 _SIGMA_OF_P95 = 1.96
@@ -146,16 +147,19 @@ def _relative(table: NDArray[np.float64], *, peers: bool) -> NDArray[np.float64]
 def _healthy(
     table: NDArray[np.float64], series: NDArray[np.float64], member: int, inside: NDArray[np.bool_], *, peers: bool
 ) -> NDArray[np.float64]:
-    """Deviations of healthy iterations: of all others among themselves, and of the member outside the shift."""
-    rest = np.delete(table, member, axis=1)
-    others = _relative(rest, peers=peers)
-    parts = [(others - np.median(others, axis=0)).ravel()] if others.size else []
-    outside = series[~inside]
-    if len(outside) >= _MIN_RUN:
-        parts.append(outside - np.median(outside))
-    if not parts:
-        parts.append(series - np.median(series))
-    return np.concatenate(parts)
+    """Deviations of healthy iterations: of everybody outside the shift, else of the others inside.
+
+    One fault shows at several members (both ends of a slow edge), so that what the others do meanwhile
+    says little about noise while there is a before.
+    """
+    outside = ~inside
+    if outside.sum() * table.shape[1] >= _ENOUGH and outside.sum() >= _MIN_RUN:
+        quiet = _relative(table[outside], peers=peers)
+        return np.asarray((quiet - np.median(quiet, axis=0)).ravel())
+    others = _relative(np.delete(table, member, axis=1), peers=peers)
+    if others.size:
+        return np.asarray((others - np.median(others, axis=0)).ravel())
+    return np.asarray(series - np.median(series))
 
 
 def _segments(relative: NDArray[np.float64], *, from_start: bool) -> list[tuple[int, int]]:

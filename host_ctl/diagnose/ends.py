@@ -15,9 +15,11 @@ import numpy as np
 
 from host_ctl.attribute.charges import Charge
 from host_ctl.diagnose.verdict import Evidence
+from host_ctl.ingest.local import packed_address
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import MISSING, Traffic
+from pulse_native import histogram_lower_bound
 
 Side = Literal["sender", "receiver", "either"]
 
@@ -25,6 +27,8 @@ CONGESTED = 0.3
 _AT_TAP = 0.5
 _MOST = 0.7
 _SLOWER = 3.0
+_LATE_ANSWER = 2.5
+_UPPER = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def slow_end(
         return EdgeEnds(side, member, ((member, 0.95),), ())
     worst = int(others[np.argmax(lost)])
     src, dst = (member, worst) if feature == "egress" else (worst, member)
-    return _single_edge(traffic, mine, src, dst, inside)
+    return _single_edge(traffic, job, mine, src, dst, inside)
 
 
 def congested_share(charges: Table, member: int, feature: str, inside: tuple[int, int]) -> float:
@@ -61,7 +65,8 @@ def congested_share(charges: Table, member: int, feature: str, inside: tuple[int
     slow = charges[
         (charges["kind"] == Charge.TRANSFER) & (charges["start"] >= inside[0]) & (charges["start"] < inside[1])
     ]
-    mine = slow[slow["src" if feature == "egress" else "dst"] == member]
+    at_src, at_dst = slow["src"] == member, slow["dst"] == member
+    mine = slow[{"egress": at_src, "ingress": at_dst, "port": at_src | at_dst}[feature]]
     length = (mine["end"] - mine["start"]).astype(np.float64)
     return float(length[mine["paced"] == 1].sum() / max(1.0, length.sum()))
 
@@ -72,7 +77,7 @@ def _by_far_end(charges: Table, column: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _single_edge(
-    traffic: Traffic, slow: Table, src: int, dst: int, inside: tuple[int, int]
+    traffic: Traffic, job: Job, slow: Table, src: int, dst: int, inside: tuple[int, int]
 ) -> EdgeEnds:
     """One slow edge: the sender when it is slow at its own tap or slow in everything that it sends."""
     t = traffic.transfers[slow["row"]]
@@ -87,6 +92,15 @@ def _single_edge(
     for name, value in (("credit_transit_out", egress), ("credit_transit_in", ingress)):
         if value is not None:
             evidence.append(Evidence(name, value / 1e3, None if usual is None else usual / 1e3, "us"))
+    answers = {end: _answer_ns(traffic, end) for end in (src, dst)}
+    healthy = [v for m in job.members if m not in answers and (v := _answer_ns(traffic, m)) is not None]
+    late = _late_to_answer(answers, healthy)
+    if healthy and late is not None:
+        evidence.append(Evidence("time_to_acknowledge", (answers[late] or 0.0) / 1e3, float(np.median(healthy)) / 1e3, "us"))
+    if late == dst:
+        return EdgeEnds("receiver", dst, ((dst, 0.9), (src, 0.1)), tuple(evidence))
+    if late == src:
+        return EdgeEnds("sender", src, ((src, 0.9), (dst, 0.1)), tuple(evidence))
     slow_out = egress is not None and usual is not None and egress > _SLOWER * usual
     slow_in = ingress is not None and usual is not None and ingress > _SLOWER * usual
     if slow_in and not slow_out:
@@ -108,3 +122,28 @@ def _credit_transit(
         known &= edges[t["edge"], 0 if column == "src" else 1] == endpoint
     transit = (t["credit_rx"] - t["credit_tx"])[known]
     return float(np.median(transit)) if len(transit) else None
+
+
+def _late_to_answer(answers: dict[int, float | None], healthy: list[float]) -> int | None:
+    """The end that acknowledges far later than the job's other NICs do, if one does."""
+    if not healthy:
+        return None
+    usual = float(np.median(healthy))
+    end, value = max(answers.items(), key=lambda item: item[1] or 0.0)
+    return end if value is not None and value >= _LATE_ANSWER * max(usual, 1.0) else None
+
+
+def _answer_ns(traffic: Traffic, endpoint: int) -> float | None:
+    """How long a NIC takes to acknowledge what it gets, at its own tap: an upper quantile (ns), None if unseen."""
+    index = traffic.endpoints[endpoint].series
+    if index is None:
+        return None
+    series = traffic.series[index]
+    own = {packed_address(a) for a in series.addresses}
+    flows = [int(r["flow"]) for r in series.flows if r["dst"].tobytes() in own]
+    cells = series.ack_histogram[np.isin(series.ack_histogram["flow"], flows)]
+    if not len(cells):
+        return None
+    counts = np.bincount(cells["cell"], weights=cells["count"])
+    cell = int(np.searchsorted(np.cumsum(counts), _UPPER * counts.sum()))
+    return float(histogram_lower_bound(cell))

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, log
 
-_EDGE_PRIOR = 0.1  # against an access link: a switch port or cable serves one NIC, a fabric path many
+EDGE_PRIOR = 0.1  # against an access link: a switch port or cable serves one NIC, a fabric path many
+DEAD_EDGE_PRIOR = 0.02  # nothing at all gets through one pair, and all through the others
 _HEALTHY_RATE = 1e-5  # of a lossless fabric's packets, capture artefacts included
 
 Pair = tuple[int, int]
@@ -31,7 +32,9 @@ class Location:
         return self.nics[0]
 
 
-def locate_losses(sent: dict[Pair, int], lost: dict[Pair, int], before_tap: dict[int, int]) -> Location:
+def locate_losses(
+    sent: dict[Pair, int], lost: dict[Pair, int], before_tap: dict[int, int], edge_prior: float = EDGE_PRIOR
+) -> Location:
     """Rank the places that explain the losses.
 
     ``sent`` and ``lost`` count packets per directed pair, ``before_tap`` those that a NIC lost before its
@@ -48,7 +51,7 @@ def locate_losses(sent: dict[Pair, int], lost: dict[Pair, int], before_tap: dict
         scores[nic] = max(_likelihood(sent, lost, side) for side in sides) + _own(before_tap, nic)
     for pair, count in lost.items():
         if count:
-            scores[pair] = _likelihood(sent, lost, {pair}) + _own(before_tap, None) + log(_EDGE_PRIOR)
+            scores[pair] = _likelihood(sent, lost, {pair}) + _own(before_tap, None) + log(edge_prior)
     best = max(scores.values(), default=0.0)
     weights = {place: exp(max(score - best, -700.0)) for place, score in scores.items()}
     total = sum(weights.values()) or 1.0

@@ -26,15 +26,11 @@ from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
 
 MIN_EFFECT = 0.03
-_SECOND_FAULT = 0.3
+_SECOND_FAULT = 0.5
 _CONTENTION = 0.3
-_NOT_COMPUTING = 0.2
+_NOT_COMPUTING = 2.0  # times the lag after computing
 _ON_PATH = 0.3
-_PATH_OF = {
-    "host": (Step.HOST, "src"),
-    "egress": (Step.TRANSFER, "src"),
-    "ingress": (Step.TRANSFER, "dst"),
-}
+_BOTH_WAYS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +63,13 @@ def find_slow(
         by_machine = np.stack([lost[:, c].mean(axis=1) for c in columns], axis=1)
         for shift in find_shifts(by_machine, classes=alike, least_ns=MIN_EFFECT * base, usable=usable):
             cases.append(SlowCase("host", tuple(columns[shift.member]), shift))
-    for name, table in (("egress", features.egress), ("ingress", features.ingress)):
+    port = features.egress + features.ingress
+    for name, table in (("port", port), ("egress", features.egress), ("ingress", features.ingress)):
         # How long transfers take depends on the place in a tree or pipeline even where the part is the same.
         even = same_role(roles) if not any(roles) else []
         for shift in find_shifts(table, classes=even, least_ns=MIN_EFFECT * base, usable=usable):
             cases.append(SlowCase(name, (shift.member,), shift))
-    cases = [c for c in cases if _costs(c.shift, features, usable) and _on_path(c, job, paths)]
+    cases = [c for c in cases if _costs(c.shift, features, usable) and _holds(c, job, features, paths)]
     return [_verdict(case, traffic, job, features, charges) for case in _explain_away(cases, traffic, job)]
 
 
@@ -101,14 +98,20 @@ def _costs(shift: Shift, features: Features, usable: NDArray[np.bool_]) -> bool:
     return float(np.median(after) - np.median(before)) >= 0.25 * shift.excess_ns
 
 
-def _on_path(case: SlowCase, job: Job, paths: Table) -> bool:
-    """Whether the excess lies on the critical path: what nobody waits for costs nothing."""
-    return path_excess(case, job, paths) >= _ON_PATH * case.shift.excess_ns
+def _holds(case: SlowCase, job: Job, features: Features, paths: Table) -> bool:
+    """Whether a host's excess lies on the critical path, since what nobody waits for costs nothing; and
+    whether a port is slow both ways, since otherwise it is one edge that is slow."""
+    if case.feature == "host":
+        return path_excess(case, job, paths) >= _ON_PATH * case.shift.excess_ns
+    if case.feature == "port":
+        ways = (_excess(features.egress, case, features), _excess(features.ingress, case, features))
+        return min(ways) >= _BOTH_WAYS * case.shift.excess_ns
+    return True
 
 
 def path_excess(case: SlowCase, job: Job, paths: Table) -> float:
     """What the accused takes of the critical path per iteration inside the shift, beyond others' median."""
-    step, column = _PATH_OF[case.feature]
+    step, column = Step.HOST, "src"
     inside = slice(case.shift.onset, case.shift.end)
     own = path_time(paths, step, column, [job.members[n] for n in case.names], job.iterations)[inside]
     others = [
@@ -120,32 +123,36 @@ def path_excess(case: SlowCase, job: Job, paths: Table) -> float:
 
 
 def _explain_away(cases: list[SlowCase], traffic: Traffic, job: Job) -> list[SlowCase]:
-    """Keep the costliest case, and others only of other machines and of comparable cost."""
-    cases = sorted(cases, key=lambda c: -c.shift.excess_ns)
+    """Keep the costliest case, and others only of unrelated machines and of comparable cost.
+
+    A fault changes what its neighbours do. Peers of one role tell a second fault from that; where only
+    the own past can be compared, everybody's differs once somebody is slow, and the costliest must do.
+    """
+    # A port that is slow both ways explains both of its edges, and so stands for the larger of the two.
+    cases = sorted(cases, key=lambda c: (-c.shift.excess_ns, c.feature != "port"))
     kept: list[SlowCase] = []
     for case in cases:
-        machine = _machine_of(case, traffic, job)
-        if any(machine == _machine_of(k, traffic, job) for k in kept):
+        if not kept:
+            kept.append(case)
             continue
-        if kept and case.shift.excess_ns < _SECOND_FAULT * kept[0].shift.excess_ns:
-            continue
-        if any(_same_edges(case, k, traffic, job) for k in kept):
-            continue
-        kept.append(case)
+        comparable = case.shift.excess_ns >= _SECOND_FAULT * kept[0].shift.excess_ns
+        if comparable and not case.shift.own_past and not any(_related(case, k, traffic, job) for k in kept):
+            kept.append(case)
     return kept
+
+
+def _related(a: SlowCase, b: SlowCase, traffic: Traffic, job: Job) -> bool:
+    """Whether two cases are of one machine, or of neighbours of which one is slow on the wire."""
+    if _machine_of(a, traffic, job) == _machine_of(b, traffic, job):
+        return True
+    if a.feature == b.feature == "host":
+        return False
+    ends = (job.members[a.names[0]], job.members[b.names[0]])
+    return ends in traffic.edges or ends[::-1] in traffic.edges
 
 
 def _machine_of(case: SlowCase, traffic: Traffic, job: Job) -> str:
     return traffic.endpoints[job.members[case.names[0]]].machine
-
-
-def _same_edges(a: SlowCase, b: SlowCase, traffic: Traffic, job: Job) -> bool:
-    """Whether one is the other seen from the far end: slow out of X is slow into its receivers."""
-    if "host" in (a.feature, b.feature) or a.feature == b.feature:
-        return False
-    ends = (job.members[a.names[0]], job.members[b.names[0]])
-    edge = ends if a.feature == "egress" else ends[::-1]
-    return edge in traffic.edges
 
 
 def _verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table) -> Verdict:
@@ -174,7 +181,7 @@ def _host_cause(excess: float, entry: float, inner: float, egress: float) -> tup
     """What keeps a host: computing, a busy CPU, or a slow way from its NIC to its memory."""
     if inner > _CONTENTION * excess and egress > _CONTENTION / 3 * excess:
         return "cpu_contention", "its sends and its messages in flight stall again and again, as on a busy CPU"
-    if entry < _NOT_COMPUTING * excess and inner > entry:
+    if inner > _NOT_COMPUTING * max(entry, 0.0) and inner > _CONTENTION * excess:
         return "receiver_slow", "it starts on time and is slow with every message that it gets"
     return "compute_slow", "it had its input and its credit and still sent late"
 
@@ -197,7 +204,11 @@ def _transfer_verdict(
     member = job.members[case.names[0]]
     if congested_share(charges, member, case.feature, inside) >= CONGESTED:
         return _congestion_verdict(case, traffic, job, features, charges, inside)
-    ends = slow_end(traffic, job, charges, member, case.feature, inside)
+    ends = (
+        EdgeEnds("sender", member, ((member, 0.95),), ())
+        if case.feature == "port"
+        else slow_end(traffic, job, charges, member, case.feature, inside)
+    )
     cause: Cause = {"sender": "nic_slow", "receiver": "receiver_slow", "either": "link_slow"}[ends.side]
     scope: Scope = "link" if ends.side == "either" else "nic"
     blamed = traffic.endpoints[ends.blamed] if ends.side != "either" else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from host_ctl.attribute.gates import Needs, on_same_machine
 from host_ctl.attribute.program import Arrivals, Lane, Program
-from host_ctl.reconstruct.transfers import MISSING, Traffic
+from host_ctl.reconstruct.transfers import MISSING, Traffic, send_end, send_start
 
 _ENTERED = 0.5
 
@@ -30,13 +30,15 @@ class Progress:
 class Standstill:
     """The state in which a job stopped.
 
-    ``waits`` maps a member to the members it waits for; ``idle`` are those that lacked nothing that they
-    needed for their next message (or grant) and did not act.
+    ``waits`` maps a member to the members it waits for; ``idle`` maps those that lacked nothing that they
+    needed for their next message (or grant), and did not act, to the time (common ns) since when;
+    ``usual_lag_ns`` is how long a ready member usually takes.
     """
 
     progress: tuple[Progress, ...]
     waits: dict[int, frozenset[int]]
-    idle: frozenset[int]
+    idle: dict[int, int]
+    usual_lag_ns: float
 
 
 def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], int]:
@@ -98,7 +100,7 @@ def find_standstill(
 ) -> Standstill:
     """Say for every member with something left to send what it lacks."""
     waits: dict[int, set[int]] = {}
-    idle: set[int] = set()
+    idle: dict[int, int] = {}
     behind = {p.src for p in progress if p.sent < p.volume}
     for item in progress:
         if item.sent >= item.volume:
@@ -109,13 +111,41 @@ def find_standstill(
         elif not item.has_credit:
             waits.setdefault(item.src, set()).add(item.dst)
         else:
-            idle.add(item.src)
+            since = _ready_since(traffic, program, needs, item, iteration)
+            idle[item.src] = min(since, idle.get(item.src, since))
     # Who is waited for, and has itself nothing left to wait for, did not grant.
     for wanted in {w for group in waits.values() for w in group}:
-        if wanted not in waits:
-            idle.add(wanted)
-    waits = {m: w for m, w in waits.items() if m not in idle}
-    return Standstill(tuple(progress), {m: frozenset(w) for m, w in waits.items()}, frozenset(idle))
+        if wanted not in waits and wanted not in idle:
+            idle[wanted] = _last_act(traffic, program, wanted)
+    still = {m: frozenset(w) for m, w in waits.items() if m not in idle}
+    return Standstill(tuple(progress), still, idle, _usual_lag(traffic, program))
+
+
+def _ready_since(
+    traffic: Traffic, program: Program, needs: Needs, item: Progress, iteration: int
+) -> int:
+    """When a lane's next message had all that it needed: its last input, or the message before it."""
+    lane = program.lanes[item.lane]
+    ready = int(send_end(traffic.transfers[lane.rows]).max()) if item.sent else 0
+    for number in on_same_machine(item.src, program.arrivals, traffic):
+        source, need = program.arrivals[number], needs.get((item.lane, number))
+        if need is not None:
+            at = _base(program, source, iteration) + int(need[item.sent]) - 1
+            if 0 <= at < len(source.times):
+                ready = max(ready, int(source.times[at]))
+    return ready
+
+
+def _last_act(traffic: Traffic, program: Program, member: int) -> int:
+    """When a member last sent anything."""
+    lanes = program.lanes_of.get(member, ())
+    return max((int(send_end(traffic.transfers[program.lanes[i].rows]).max()) for i in lanes), default=0)
+
+
+def _usual_lag(traffic: Traffic, program: Program) -> float:
+    """Median time between two messages of a lane."""
+    gaps = [np.diff(send_start(traffic.transfers[lane.rows])) for lane in program.lanes]
+    return float(np.median(np.concatenate(gaps))) if gaps else 0.0
 
 
 def _lacking_input(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpu_app.wire.records import MessageFlag
 from host_ctl.attribute.gates import Needs
 from host_ctl.attribute.program import Program
-from host_ctl.diagnose.locate import Pair, locate_losses
+from host_ctl.diagnose.locate import DEAD_EDGE_PRIOR, Pair, locate_losses
 from host_ctl.diagnose.standstill import (
     Progress,
     Standstill,
@@ -34,7 +34,8 @@ from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
 _PAUSES = 3.0
 _SURE = 0.8
 _HEARD = 0.95
-_OVERDUE = 0.995
+_OVERDUE = 0.02
+_UNITS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def find_stop(
     # The stop itself may lie in the last gap but one, so pauses count up to the last full iteration.
     pause = int(np.diff(times).max(initial=0))
     if silence <= max(_PAUSES * pause, job.iteration_ns):
-        if _dried_up(traffic, program, times, witness_ns):
+        if _dried_up(traffic, program, max(witness_ns, last)):
             return Stop(unsure=f"{job.id} falls silent inside an operator, but the captures end too soon to tell")
         return Stop()
     pending = _unanswered(traffic, program, repairs, last)
@@ -81,16 +82,26 @@ def _activity(traffic: Traffic, program: Program) -> NDArray[np.int64]:
     return np.sort(times[times != MISSING])
 
 
-def _dried_up(
-    traffic: Traffic, program: Program, times: NDArray[np.int64], witness_ns: int
-) -> bool:
-    """Whether some member had been silent for unusually long, inside an operator, when the capture ended."""
-    end = max(witness_ns, int(times[-1]))
+def _dried_up(traffic: Traffic, program: Program, witness_ns: int) -> bool:
+    """Whether some member had been silent for unusually long, inside an operator, when the capture ended.
+
+    Unusual is what a healthy member shows for no more than a small share of its time inside operators.
+    """
+    allowed = _OVERDUE / len(program.job.members)
     for member in program.job.members:
-        rows = [lane.rows for lane in program.lanes if member in traffic.edges[lane.edge]]
-        t = traffic.transfers[np.concatenate(rows)]
-        own = np.sort(np.concatenate([send_start(t), arrival(t)]))
-        if end - int(own[-1]) > np.quantile(np.diff(own), _OVERDUE):
+        lanes = [lane for lane in program.lanes if member in traffic.edges[lane.edge] and lane.volume]
+        if not lanes:
+            continue
+        rows = np.concatenate([lane.rows for lane in lanes])
+        unit = np.concatenate([lane.group_unit + lane.group * _UNITS for lane in lanes])
+        t = traffic.transfers[rows]
+        times = np.concatenate([send_start(t), arrival(t)])
+        order = np.argsort(times, kind="stable")
+        times, unit = times[order], np.concatenate([unit, unit])[order]
+        gaps = np.diff(times)[unit[1:] == unit[:-1]]
+        silence = witness_ns - int(times[-1])
+        beyond = np.maximum(gaps - silence, 0).sum() / max(1, int(gaps.sum()))
+        if silence > 0 and beyond < allowed:
             return True
     return False
 
@@ -114,7 +125,8 @@ def _unanswered_verdict(
         heard[pair[1]] += run["place"] == LossPlace.NOT_LOST
     began = _outage_start(traffic, pending)
     counts = {pair: len(rows) for pair, rows in lost.items()}
-    where = locate_losses(_attempts(traffic, program, began, counts), counts, {})
+    attempts = _attempts(traffic, program, began, counts)
+    where = locate_losses(attempts, counts, {}, DEAD_EDGE_PRIOR)
     nic, probability = where.nic
     deaf = [n for n, runs in heard.items() if runs > 0]
     crashed = len(deaf) == 1
@@ -142,55 +154,75 @@ def _unanswered_verdict(
 
 
 def _outage_start(traffic: Traffic, pending: Table) -> int:
-    """When the first message was sent that never arrived."""
-    rows = traffic.transfers[np.unique(pending["row"])]
-    start = send_start(rows)
-    never = rows["rx_start"] == MISSING
-    return int(start[never].min() if never.any() else start.min())
+    """When the last message got through where later ones did not."""
+    links = np.unique(pending["link"])
+    t = traffic.transfers[np.isin(traffic.transfers["link"], links)]
+    through = t["rx_end"][(t["rx_end"] != MISSING) & ((t["flags"] & MessageFlag.REPEATED) == 0)]
+    return int(through.max()) if len(through) else int(send_start(traffic.transfers[pending["row"]]).min())
 
 
 def _attempts(traffic: Traffic, program: Program, since: int, lost: dict[Pair, int]) -> dict[Pair, int]:
-    """Messages and credits per directed pair since the outage began: those that arrived, and the lost."""
+    """What was sent per directed pair since the outage began: what arrived, and the lost.
+
+    A message that arrived and was not repeated was also acknowledged, so that it counts both ways.
+    """
     sent: Counter[Pair] = Counter(lost)
     links = [i for timeline in program.job.timelines for i in timeline.group.links]
     for number in links:
         link = traffic.links[number]
         part = traffic.transfers[traffic.transfers["link"] == number]
         granted = traffic.credits[traffic.credits["link"] == number]
-        fresh = (part["rx_start"] > since) & ((part["flags"] & MessageFlag.REPEATED) == 0)
-        sent[link.src, link.dst] += int(fresh.sum())
-        sent[link.dst, link.src] += int((granted["rx"] > since).sum())
+        fresh = (part["tx_start"] > since) & (part["rx_end"] != MISSING)
+        whole = int((fresh & ((part["flags"] & MessageFlag.REPEATED) == 0)).sum())
+        grants = int(((granted["tx"] > since) & (granted["rx"] != MISSING)).sum())
+        sent[link.src, link.dst] += whole + grants
+        sent[link.dst, link.src] += whole + grants
     return dict(sent)
 
 
 def _standing_verdict(
     traffic: Traffic, program: Program, state: Standstill, iteration: int, last: int, silence: int
 ) -> Verdict:
-    """Nobody repeats: the member that lacks nothing and does not act has stopped."""
-    machines = {traffic.endpoints[m].machine for m in state.idle}
-    suspects = sorted(state.idle) or sorted({p.src for p in state.progress if p.sent < p.volume})
-    share = 1.0 / max(1, len(suspects))
-    sure = len(machines) == 1
-    ends = tuple(
-        Candidate(traffic.endpoints[m].machine, traffic.endpoints[m].nic, round(0.95 if sure else share, 4))
-        for m in suspects
-    )
+    """Nobody repeats: the member that lacks nothing and does not act has stopped, the first one if several."""
+    suspects = _suspects(traffic, state)
+    machine, probability = next(iter(suspects.items()))
+    sure = probability >= _SURE
+    ends = tuple(Candidate(m, None, round(p, 4)) for m, p in suspects.items())
     waiting = len(state.waits)
-    least = _least(state.progress, state.idle)
-    name = ends[0].machine if sure else "nobody in particular"
+    name = machine if sure else " or ".join(suspects)
     return _stop_verdict(
-        program, "hang", "machine", (ends[0].machine, None) if sure else None, ends, iteration, last, silence,
-        0.95 if sure else share,
+        program, "hang", "machine", (machine, None) if sure else None, ends, iteration, last, silence,
+        probability,
         (
-            Evidence("messages_sent", float(least), float(_usual(state.progress)), "messages"),
+            Evidence("messages_sent", float(_least(state)), float(_usual(state.progress)), "messages"),
             Evidence("members_waiting", float(waiting), None, "members"),
         ),
         f"{name} has stopped (hang): it has its input and its credit and sends nothing, {waiting} others wait",
     )  # fmt: skip
 
 
-def _least(progress: tuple[Progress, ...], idle: frozenset[int]) -> int:
-    return min((p.sent for p in progress if p.src in idle), default=0)
+def _suspects(traffic: Traffic, state: Standstill) -> dict[str, float]:
+    """Machines that may have stopped, the likeliest first: who was ready first has been idle longest.
+
+    Members that may run a little ahead look idle too, but only since the first one stopped.
+    """
+    ready: dict[str, int] = {}
+    for member, since in state.idle.items():
+        machine = traffic.endpoints[member].machine
+        ready[machine] = min(since, ready.get(machine, since))
+    if not ready:
+        behind = {traffic.endpoints[p.src].machine for p in state.progress if p.sent < p.volume}
+        return dict.fromkeys(sorted(behind), 1.0 / len(behind))
+    order = sorted(ready, key=lambda m: ready[m])
+    if len(order) == 1:
+        return {order[0]: 0.95}
+    ahead = ready[order[1]] - ready[order[0]]
+    first = 0.9 if ahead > state.usual_lag_ns else 1.0 / len(order)
+    return {m: first if i == 0 else (1.0 - first) / (len(order) - 1) for i, m in enumerate(order)}
+
+
+def _least(state: Standstill) -> int:
+    return min((p.sent for p in state.progress if p.src in state.idle), default=0)
 
 
 def _usual(progress: tuple[Progress, ...]) -> float:

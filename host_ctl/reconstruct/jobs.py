@@ -70,11 +70,29 @@ def find_jobs(traffic: Traffic) -> tuple[tuple[Job, ...], tuple[Group, ...]]:
             aside.append(group)
         else:
             timelines.append(timeline)
+    timelines, odd = _attachable(timelines)
+    aside.extend(odd)
     jobs = [
         _job(f"job-{number + 1}", [timelines[i] for i in members])
         for number, members in enumerate(_partition(timelines, traffic))
     ]
     return tuple(jobs), tuple(aside)
+
+
+def _attachable(timelines: list[GroupTimeline]) -> tuple[list[GroupTimeline], list[Group]]:
+    """Leave out irregular groups that reach beyond the members of regular ones: storage and the like.
+
+    An all-to-all may be irregular (its sizes change) and still be a job by itself.
+    """
+    inside = {m for t in timelines if t.regular for m in t.group.members}
+    kept, odd = [], []
+    for timeline in timelines:
+        own = timeline.regular or (timeline.group.algorithm == "alltoall" and not inside)
+        if own or set(timeline.group.members) <= inside:
+            kept.append(timeline)
+        else:
+            odd.append(timeline.group)
+    return kept, odd
 
 
 def _timeline(traffic: Traffic, group: Group, index: int) -> GroupTimeline | None:

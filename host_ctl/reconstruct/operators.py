@@ -21,6 +21,7 @@ from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 _EQUAL_COUNTS = 0.15
 _SHORT_SILENCE = 0.1
 _MIN_EVEN = 3
+_NEARLY_EVERY = 0.9  # a share may be empty once
 _MAX_CANDIDATES = 20_000
 
 
@@ -117,19 +118,24 @@ def _is_balanced(
         if even.sum() >= min(_MIN_EVEN, len(silence)) and even[longest].sum() * 4 >= counts.max():
             return np.asarray(even)
         return np.asarray((difference == kinds[np.argmax(counts)]).all(axis=1))
-    share = moved / totals
-    even = (np.abs(share - share.mean(axis=1, keepdims=True)) * totals <= 1.0).all(axis=1)
-    if even.sum() >= 3:
-        return np.asarray(even)
-    # Unequal all-to-all: balanced once every link has moved since the cut before.
+    # Unequal all-to-all: balanced at a long silence once every link has moved since the cut before.
     every_link = np.zeros(len(moved), dtype=bool)
     last = np.zeros(moved.shape[1], dtype=np.int64)
-    threshold = np.percentile(silence, 75) * _SHORT_SILENCE
-    for i in range(len(moved)):
-        if silence[i] >= threshold and (moved[i] > last).all():
+    threshold = _long_silence(silence)
+    for i in np.flatnonzero(silence >= threshold):
+        if np.mean(moved[i] > last) >= _NEARLY_EVERY:
             every_link[i] = True
             last = moved[i]
     return every_link
+
+
+def _long_silence(silence: NDArray[np.int64]) -> float:
+    """What separates the silences between operators from those inside: the widest gap in their sizes."""
+    ordered = np.sort(silence[silence > 0].astype(np.float64))[::-1]
+    if len(ordered) < 2 * _MIN_EVEN:
+        return float(ordered[-1]) if len(ordered) else 0.0
+    ratio = ordered[_MIN_EVEN - 1 : -1] / ordered[_MIN_EVEN:]
+    return float(ordered[_MIN_EVEN - 1 + int(np.argmax(ratio[: max(1, len(ratio) // 2)]))])
 
 
 def _mark_incomplete(

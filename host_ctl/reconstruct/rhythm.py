@@ -18,6 +18,7 @@ _ON_LATTICE = 0.95
 _LATTICE_DENSITY = 0.05
 _MAX_LATTICE = 1_000_000
 _MAX_PERIOD = 256
+_MAX_STEPS = 64
 _SHORT = 0.02
 _FLAT = 0.05
 _EXPLAINED = 0.5
@@ -70,7 +71,9 @@ def find_rhythm(
 
 def _quantum(cuts: NDArray[np.int64]) -> tuple[int, int]:
     """The largest step (and its phase) such that nearly all cuts lie on its lattice."""
-    steps = np.unique(np.diff(cuts))
+    differences = np.unique(np.diff(cuts))
+    commonest = differences[:_MAX_STEPS]
+    steps = np.unique(np.r_[differences, np.gcd(commonest[:, None], commonest[None, :]).ravel()])
     for step in steps[::-1]:
         phases, hits = np.unique(cuts % step, return_counts=True)
         if hits.max() >= _ON_LATTICE * len(cuts):

@@ -1,5 +1,6 @@
 # Everything runs in .venv; needs python3 >= 3.11, a C++20 compiler and make, nothing activated.
 PYTHON ?= python3
+PYTHON310 ?= python3.10
 CXX ?= g++
 FUZZ_CXX ?= clang++
 FUZZ_SECONDS ?= 60
@@ -10,9 +11,13 @@ CXX_FILES := $(filter %.cpp %.hpp,$(NATIVE_SOURCES))
 EXTENSION_SOURCES := $(filter-out native/tests/% native/fuzz/% native/bench/%,$(NATIVE_SOURCES))
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
-.PHONY: setup test test-native test-sanitizers test-python lint lint-python lint-native format demo bench fuzz nightly clean
+.PHONY: setup tools test test-native test-sanitizers test-python test-py310 lint lint-python lint-native format \
+  demo bench fuzz nightly clean
 
 setup: .venv/native-built
+
+# Tests and linters; the demo does not wait for them.
+tools: .venv/tools-ready
 
 .venv/python-ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -20,6 +25,9 @@ setup: .venv/native-built
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/pip install --quiet --group build
+	touch $@
+
+.venv/tools-ready: .venv/python-ready
 	$(BIN)/pip install --quiet --group test --group lint
 	touch $@
 
@@ -45,40 +53,53 @@ test-sanitizers: .venv/python-ready
 	$(BIN)/cmake --build build/sanitizers
 	$(BIN)/ctest --test-dir build/sanitizers --output-on-failure
 
-test-python: setup
+test-python: setup tools
 	$(BIN)/python -m pytest -m 'not slow'
+
+# DPU images carry Python 3.10: the package built for it, with what runs on a DPU and its tests alone.
+test-py310:
+	@for python in "$(PYTHON310)" $$HOME/.pyenv/versions/3.10*/bin/python; do \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 10))' 2>/dev/null || continue; \
+	  set -e; \
+	  "$$python" -m venv build/py310; \
+	  build/py310/bin/pip install --quiet --upgrade 'pip>=25.1'; \
+	  build/py310/bin/pip install --quiet --group test .; \
+	  build/py310/bin/python -m pytest tests/wire tests/meter; \
+	  exit 0; \
+	done; \
+	echo "test-py310 skipped: no Python 3.10 found; name one: make test-py310 PYTHON310=/path/to/python3.10"
 
 lint: lint-python lint-native
 
-lint-python: setup
+lint-python: setup tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --python-version 3.11 host_ctl sim
+	$(BIN)/mypy --python-version 3.11 host_ctl sim bench
 	$(BIN)/mypy --python-version 3.10 dpu_app native/pulse_native
 	MYPYPATH=native $(BIN)/stubtest --allowlist native/stubtest-allowlist.txt pulse_native
 	$(BIN)/lint-imports
 
-lint-native: test-native
+lint-native: test-native tools
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	printf '%s\n' native/src/*.cpp | xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native
 
-format: .venv/python-ready
+format: tools
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
 demo: setup
-	$(BIN)/python -m host_ctl.cli.main demo
+	$(BIN)/pulse demo
 
 bench: setup
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench offline
 
 fuzz: .venv/python-ready
 	$(CMAKE) -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DPULSE_BUILD_TESTS=OFF -DPULSE_BUILD_FUZZERS=ON \
 	  -DPULSE_SANITIZE=address,undefined,fuzzer-no-link
 	$(BIN)/cmake --build build/fuzz
 
-nightly: test fuzz
+nightly: test test-py310 fuzz
 	for target in build/fuzz/fuzz_*; do \
 	  [ -x $$target ] && [ -f $$target ] || continue; \
 	  $$target -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=4096 || exit 1; \

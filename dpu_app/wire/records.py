@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Record layouts of a frame's sections, one NumPy dtype per section.
 
 Each dtype equals the C++ struct of the same name in ``native/include/pulse/records.hpp``;

@@ -16,3 +16,12 @@ class InputError(PulseError):
 
 class UsageError(PulseError):
     """Arguments or a configuration that make no sense."""
+
+
+class OutputError(PulseError):
+    """A report that could not be written."""
+
+
+def printable(text: str) -> str:
+    """One line of text that any terminal shows as it is: control and undecodable characters replaced."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.splitlines()))

@@ -7,46 +7,60 @@ import json
 import os
 import sys
 import tempfile
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 
 from host_ctl.cli.engine import Analysis, analyze_paths
-from host_ctl.errors import PulseError, UsageError
+from host_ctl.errors import OutputError, PulseError, UsageError, printable
 from host_ctl.present.report import build_report
 from host_ctl.present.text import print_report
 
 EXIT_STATUS = {"ok": 0, "degraded": 3, "failed": 3, "unsure": 4}
 
+_INTERRUPTED = 130
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# By version typer brings its own click or uses the package; errors of the command line share this base.
+_CommandLineError: type[Exception] = next(
+    c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException"
+)
+
 app = typer.Typer(
     help="Find the slow or dead machine of a distributed training job from its RDMA traffic alone.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
 )
 
 
-@app.callback()
-def _root() -> None:
+@app.callback(invoke_without_command=True)
+def _root(context: typer.Context) -> None:
     """Find the slow or dead machine of a distributed training job from its RDMA traffic alone."""
+    if context.invoked_subcommand is None:
+        raise UsageError("give a command, for example pulse analyze FOLDER; pulse --help lists them all")
 
 
 @app.command()
 def analyze(
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH...", help="Captures or folders of them.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON (pulse.report/1).")] = False,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATH...", help="Captures or folders of them.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON (pulse.report/1).")
+    ] = False,
     nic: Annotated[
         list[str] | None,
-        typer.Option("--nic", metavar="MACHINE/NIC=PATH", help="Say whose capture a file is; may be repeated."),
+        typer.Option(
+            "--nic", metavar="MACHINE/NIC=PATH", help="Say whose capture a file is; may be repeated."
+        ),
     ] = None,
     until: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Until when the captures ran: ISO 8601 or ns of their clock. Lets silence count as evidence.",
+            help="When the captures were stopped, ISO 8601 or ns of their clock: silence then counts.",
         ),
     ] = None,
 ) -> None:
@@ -54,7 +68,7 @@ def analyze(
 
     Exit status: 0 nothing wrong, 3 degraded or failed, 4 not enough data to say, 2 wrong usage or input.
     """
-    named = dict(_named(item) for item in nic or [])
+    named = _named(nic or [])
     if not paths and not named:
         raise UsageError("give at least one capture file or folder, or --nic MACHINE/NIC=PATH")
     analysis = analyze_paths(paths or [], named, _until(until))
@@ -62,7 +76,7 @@ def analyze(
 
 
 def show(analysis: Analysis, *, as_json: bool) -> int:
-    """Print an analysis and return the exit status."""
+    """Print an analysis and return the exit status, which is the same whoever reads the report."""
     content: dict[str, Any] = {
         "health": analysis.health,
         "series": analysis.series,
@@ -74,60 +88,105 @@ def show(analysis: Analysis, *, as_json: bool) -> int:
         "warnings": analysis.warnings,
     }
     if as_json:
-        print(json.dumps(build_report(**content), indent=1))
+        text = json.dumps(build_report(**content), indent=1) + "\n"
     else:
-        print_report(Console(highlight=False), **content)
+        console = Console(highlight=False)
+        with console.capture() as capture:
+            print_report(console, **content)
+        text = capture.get()
+    _write(text)
     return EXIT_STATUS[analysis.health]
 
 
 @app.command()
 def demo(
-    fault: Annotated[str, typer.Option(help="Scenario to simulate, see `python -m sim list`.")] = "dp-slow-compute",
+    fault: Annotated[
+        str, typer.Option(help="Scenario to simulate, see `python -m sim list`.")
+    ] = "slow_compute-dp-on_entry",
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 1,
     keep: Annotated[Path | None, typer.Option(help="Folder in which to keep the captures.")] = None,
 ) -> None:
     """Simulate a small training job with one fault, write its captures, and analyse them."""
     from sim.run import run_scenario
     from sim.scenarios import build
+    from sim.spec import SimulationError
 
     with tempfile.TemporaryDirectory(prefix="pulse-demo-") as scratch:
         out = keep or Path(scratch)
-        truth = run_scenario(build(fault, seed), out)
-        analysis = analyze_paths([out], until_ns=truth.end_ns)
-        show(analysis, as_json=False)
+        try:
+            truth = run_scenario(build(fault, seed), out)
+        except (SimulationError, OSError) as error:
+            raise UsageError(f"the demo cannot be simulated: {error}") from error
+        show(analyze_paths([out], until_ns=truth.data["capture"]["end_ns"]), as_json=False)
 
 
-def _named(item: str) -> tuple[str, Path]:
-    name, equals, path = item.partition("=")
-    if not equals or not name or not path:
-        raise UsageError(f"--nic {item}: expected MACHINE/NIC=PATH")
-    return name, Path(path)
+def _named(items: list[str]) -> dict[str, Path]:
+    named: dict[str, Path] = {}
+    for item in items:
+        name, equals, path = item.partition("=")
+        machine, slash, nic = name.partition("/")
+        if not equals or not machine or not path or (slash and not nic):
+            raise UsageError(f"--nic {item}: expected MACHINE/NIC=PATH")
+        if name in named:
+            raise UsageError(f"--nic {name} is given twice: name rotated parts in a pulse.toml instead")
+        named[name] = Path(path)
+    return named
 
 
 def _until(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return int(text)
+        ns = int(text)
     except ValueError:
-        pass
+        ns = _iso_ns(text)
+    if not 0 <= ns < 1 << 63:
+        raise UsageError(f"--until {text}: lies outside of what 64-bit nanoseconds since 1970 can say")
+    return ns
+
+
+def _iso_ns(text: str) -> int:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(f"--until {text}: expected ISO 8601 or integer nanoseconds") from None
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
-    return int(when.timestamp()) * 1_000_000_000 + when.microsecond * 1000
+    return (when - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def _write(text: str) -> None:
+    """Write to stdout. A reader that has gone is no error: it has read what it wanted."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_stdout()
+    except OSError as error:
+        _discard_stdout()
+        raise OutputError(f"the report cannot be written to stdout: {error.strerror}") from error
+
+
+def _discard_stdout() -> None:
+    """Keep the interpreter from flushing once more at its end, and failing once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run() -> None:
     """Run the command line; errors of the user take one line on stderr."""
     try:
-        app(standalone_mode=True)
+        status = app(standalone_mode=False)
     except PulseError as error:
-        print(f"pulse: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of our output has gone; nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        _fail(str(error), error.exit_code)
+    except _CommandLineError as error:
+        message = error.format_message()  # type: ignore[attr-defined]
+        _fail(f"{message} (pulse --help tells how to use it)", UsageError.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("interrupted", _INTERRUPTED)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    print(f"pulse: {printable(message)}", file=sys.stderr)
+    sys.exit(status)

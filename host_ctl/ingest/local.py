@@ -33,7 +33,10 @@ def packed_address(text: str) -> bytes:
 
 
 def learn_local(series: Sequence[NicSeries]) -> tuple[list[NicSeries], list[str]]:
-    """Fill in the addresses of the series that have none; remarks tell what could not be decided."""
+    """Fill in the addresses of the series that have none, and keep one series per NIC.
+
+    Remarks tell what could not be decided and what was left out.
+    """
     options = [(s.addresses and [s.addresses]) or _options(s.flows) for s in series]
     chosen: list[tuple[str, ...]] = [o[0] if len(o) == 1 else () for o in options]
     remarks = []
@@ -55,7 +58,29 @@ def learn_local(series: Sequence[NicSeries]) -> tuple[list[NicSeries], list[str]
             )
             continue
         chosen[index] = (decided,)
-    return [replace(s, addresses=a) for s, a in zip(series, chosen, strict=True)], remarks
+    known = [replace(s, addresses=a) for s, a in zip(series, chosen, strict=True)]
+    return _one_per_address(known, remarks), remarks
+
+
+def _one_per_address(series: Sequence[NicSeries], remarks: list[str]) -> list[NicSeries]:
+    """Leave out a second view of the same NIC: the same packets would count as those of two.
+
+    Who has one address is sure of it; of several, those that belong to others were learned by mistake.
+    """
+    owner: dict[str, str] = {}
+    kept: dict[int, NicSeries] = {}
+    for index, one in sorted(enumerate(series), key=lambda item: (len(item[1].addresses), item[0])):
+        own = tuple(a for a in one.addresses if a not in owner)
+        if one.addresses and not own:
+            shared = one.addresses[0]
+            remarks.append(
+                f"{one.name} shows the same NIC as {owner[shared]} ({shared}) and was left out; "
+                f"if they are ports of one bond, merge their captures into one file"
+            )
+            continue
+        owner |= dict.fromkeys(own, one.name)
+        kept[index] = replace(one, addresses=own)
+    return [kept[index] for index in sorted(kept)]
 
 
 def _options(flows: Table) -> list[tuple[str, ...]]:
@@ -111,7 +136,7 @@ def _by_direction(index: int, series: Sequence[NicSeries], options: list[tuple[s
 def _leads(
     one: NicSeries, other: NicSeries, src: bytes, dst: bytes
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Times (own stamps) and the other's stamp minus the own, of the packets from src to dst that both saw."""
+    """Own stamps, and the other's minus the own, of the packets from src to dst that both saw."""
     times, leads = [np.empty(0)], [np.empty(0)]
     theirs_by_qpn = _markers(other, src, dst)
     for qpn, own in _markers(one, src, dst).items():
@@ -135,7 +160,7 @@ def _markers(one: NicSeries, src: bytes, dst: bytes) -> dict[int, Table]:
 
 
 def _by_latency(one: NicSeries) -> str | None:
-    """From one capture alone: data to the own NIC is acknowledged sooner, by a round trip, than data from it."""
+    """From one capture alone: data to the own NIC is acknowledged sooner than data from it."""
     medians: dict[bytes, float] = {}
     for row in one.flows:
         cells = one.ack_histogram[one.ack_histogram["flow"] == row["flow"]]

@@ -4,27 +4,44 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import tomllib
 
-from host_ctl.errors import InputError, UsageError
+from host_ctl.errors import InputError, UsageError, printable
+from host_ctl.ingest.capture_file import why_unreadable
 
 CONFIG_NAME = "pulse.toml"
 
 _EXTENSION = re.compile(r"\.(pcap|pcapng|cap)(?:\.?\d+)?(?:\.(gz|zst))?$", re.IGNORECASE)
-_DEVICE = re.compile(r"^(mlx\d|rxe|eth|en|ib|roce|bond|p\d|hns|bnxt|irdma|siw|erdma|efa)", re.IGNORECASE)
-# dumpcap appends _00001_20250102030405, tcpdump -G users a time of their own making.
-_ROTATION = re.compile(r"[-_.]\d{5}_\d{14}$|[-_.]\d{8}[-_T]?\d{4,6}$|[-_.]part\d+$", re.IGNORECASE)
+# RDMA and network devices as Linux names them; each has a number, unlike the parts of a host name.
+_DEVICE = re.compile(
+    r"(?=\D*\d)(mlx\d|rxe|eth|en(?=\d|[opsx])|ib|roce|bond|p\d|hns|bnxt|irdma|siw|erdma|efa|qedr|cxgb)[\w-]*",
+    re.IGNORECASE,
+)
+# dumpcap adds _00001_20250102030405 (or the two swapped), users of tcpdump -G a time of their own making.
+_ROTATION = re.compile(
+    r"""[-_.](
+        \d{5,}_\d{14} | \d{14}_\d{5,}             # dumpcap, editcap
+      | \d{8}[-_T.]?\d{4,6}Z?                     # 20250102-030405
+      | \d{4}-\d\d-\d\d[-_T.]\d\d[-_:.]?\d\d([-_:.]?\d\d)?Z?
+      | 1\d{9}                                   # seconds since 1970
+      | part[-_]?\d+
+    )$""",
+    re.IGNORECASE | re.VERBOSE,
+)
 _MODES = ("all", "steered")
+_KEYS = ("machine", "nic", "files", "addresses", "mode")
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureFiles:
-    """All capture files of one NIC. ``addresses`` and ``mode`` are what a ``pulse.toml`` says, if anything."""
+    """All capture files of one NIC. ``addresses`` and ``mode`` are what a ``pulse.toml`` says, if it does."""
 
     machine: str
     nic: str
@@ -34,50 +51,96 @@ class CaptureFiles:
 
 
 def find_captures(paths: Sequence[Path], named: Mapping[str, Path]) -> tuple[list[CaptureFiles], list[str]]:
-    """Capture files by NIC, and remarks on what was left aside.
+    """Readable capture files by NIC, and remarks on what was left aside.
 
-    ``paths`` are files or folders; ``named`` maps ``MACHINE/NIC`` (or ``MACHINE``) to one file each.
-    Raises InputError when a path does not exist or no capture is found, UsageError for a bad ``pulse.toml``.
+    ``paths`` are files, folders or ``pulse.toml`` files; ``named`` maps ``MACHINE/NIC`` (or ``MACHINE``) to
+    one file each. Raises InputError when a path does not exist or no file can be read as a capture,
+    UsageError for a bad ``pulse.toml``.
     """
-    found: dict[tuple[str, str], list[Path]] = {}
-    configured: list[CaptureFiles] = []
+    captures: list[CaptureFiles] = []
     remarks: list[str] = []
-    for path in paths:
-        if path.is_dir():
-            config = path / CONFIG_NAME
-            if config.is_file():
-                configured.extend(read_config(config))
-            else:
-                for file in _captures_in(path, remarks):
-                    found.setdefault(identify(file.name), []).append(file)
-        elif path.exists():
-            found.setdefault(identify(path.name), []).append(path)
-        else:
-            raise InputError(f"{path} does not exist: give a capture file or a folder of captures")
     for name, path in named.items():
-        if not path.is_file():
-            raise InputError(f"--nic {name}={path}: there is no such file")
+        _require(path, f"--nic {name}={path}")
         machine, _, nic = name.partition("/")
-        found.setdefault((machine, nic), []).append(path)
-    captures = configured + [
-        CaptureFiles(machine, nic, tuple(dict.fromkeys(files)))
-        for (machine, nic), files in sorted(found.items())
-    ]
+        captures.append(CaptureFiles(machine, nic, (path,)))
+    for path in paths:
+        _require(path, str(path))
+        if path.name == CONFIG_NAME:
+            captures.extend(read_config(path))
+        elif not path.is_dir():
+            captures.append(CaptureFiles(*identify(path.name), (path,)))
+        elif (path / CONFIG_NAME).is_file():
+            captures.extend(read_config(path / CONFIG_NAME))
+        else:
+            captures.extend(CaptureFiles(*identify(f.name), (f,)) for f in _captures_in(path, remarks))
     if not captures:
         where = ", ".join(str(p) for p in paths)
-        raise InputError(f"no capture in {where}: expected files such as node0.mlx5_0.pcap or node0.pcapng.gz")
-    return captures, remarks
+        raise InputError(
+            f"no capture in {where}: expected files such as node0.mlx5_0.pcap or node0.pcapng.gz"
+        )
+    return _readable(_by_nic(captures), remarks), remarks
+
+
+def _require(path: Path, given_as: str) -> None:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise InputError(f"{given_as} does not exist: give a capture file or a folder of captures") from None
+    except OSError as error:
+        raise InputError(f"{given_as} cannot be opened: {error.strerror}") from error
+
+
+def _by_nic(captures: Sequence[CaptureFiles]) -> list[CaptureFiles]:
+    """One entry per NIC; a file belongs to whoever names it first, by whatever path it is given again."""
+    joined: dict[tuple[str, str], CaptureFiles] = {}
+    taken: set[Path] = set()
+    for one in captures:
+        fresh = tuple(p for p in one.paths if p.resolve() not in taken)
+        taken.update(p.resolve() for p in fresh)
+        known = joined.get((one.machine, one.nic))
+        if known is not None:
+            one = replace(
+                one,
+                paths=known.paths + fresh,
+                addresses=known.addresses or one.addresses,
+                mode=known.mode or one.mode,
+            )
+        else:
+            one = replace(one, paths=fresh)
+        if one.paths:
+            joined[one.machine, one.nic] = one
+    return [joined[key] for key in sorted(joined)]
+
+
+def _readable(captures: Sequence[CaptureFiles], remarks: list[str]) -> list[CaptureFiles]:
+    """The captures without the files that cannot be read at all; these are told in ``remarks``."""
+    useless = {path: why_unreadable(path) for one in captures for path in one.paths}
+    problems = [text for text in useless.values() if text]
+    kept = [replace(one, paths=tuple(p for p in one.paths if not useless[p])) for one in captures]
+    kept = [one for one in kept if one.paths]
+    if not kept:
+        also = f" (and {len(problems) - 1} more like it)" if len(problems) > 1 else ""
+        raise InputError(
+            f"{problems[0]}{also}: give pcap or pcapng files, plain or compressed by gzip or zstd"
+        )
+    remarks.extend(f"{text}: left aside" for text in problems)
+    return kept
 
 
 def _captures_in(folder: Path, remarks: list[str]) -> Iterable[Path]:
     try:
-        files = sorted(p for p in folder.iterdir() if p.is_file())
+        entries = sorted(p for p in folder.iterdir() if not p.is_dir())
     except OSError as error:
         raise InputError(f"{folder} cannot be listed: {error.strerror}") from error
-    captures = [f for f in files if _EXTENSION.search(f.name)]
-    aside = len(files) - len(captures)
+    captures = [f for f in entries if _EXTENSION.search(f.name) and not f.name.startswith(".")]
+    aside = len(entries) - len(captures)
     if aside:
-        remarks.append(f"{aside} files of {folder.name} are no captures by name and were left aside")
+        were = (
+            "file of {} is no capture by its name and was"
+            if aside == 1
+            else "files of {} are no captures by name and were"
+        )
+        remarks.append(f"{aside} {were.format(printable(folder.name))} left aside")
     return captures
 
 
@@ -86,9 +149,9 @@ def identify(file_name: str) -> tuple[str, str]:
     stem = _EXTENSION.sub("", file_name)
     stem = _ROTATION.sub("", stem) or stem
     machine, dot, last = stem.rpartition(".")
-    if dot and machine and _DEVICE.match(last):
-        return machine, last
-    return stem, ""
+    if dot and machine and _DEVICE.fullmatch(last):
+        return printable(machine), last
+    return printable(stem), ""
 
 
 def read_config(path: Path) -> list[CaptureFiles]:
@@ -99,30 +162,57 @@ def read_config(path: Path) -> list[CaptureFiles]:
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is no valid TOML: {error}") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     entries = data.get("capture")
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{path} names no capture: add [[capture]] with machine = and files =")
-    return [_entry(path, number, entry) for number, entry in enumerate(entries, 1)]
+    captures = [_entry(path, number, entry) for number, entry in enumerate(entries, 1)]
+    names = Counter((one.machine, one.nic) for one in captures)
+    (machine, nic), count = names.most_common(1)[0]
+    if count > 1:
+        raise UsageError(
+            f"{path} has {count} captures of machine {machine}, nic {nic!r}: list their files in one"
+        )
+    return captures
 
 
 def _entry(path: Path, number: int, entry: Any) -> CaptureFiles:
     where = f"{path}, capture {number}"
-    if not isinstance(entry, dict) or not isinstance(entry.get("machine"), str):
-        raise UsageError(f"{where}: machine must be given as text")
-    files, addresses = entry.get("files"), entry.get("addresses", [])
-    for name, value in (("files", files), ("addresses", addresses)):
-        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise UsageError(f"{where}: {name} must be a list of texts")
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where}: must be a table with machine = and files =")
+    unknown = sorted(set(entry) - set(_KEYS))
+    if unknown:
+        raise UsageError(f"{where}: {unknown[0]} is not known; keys are {', '.join(_KEYS)}")
+    machine, nic = _text(entry, "machine", where), _text(entry, "nic", where, default="")
+    files, addresses = _texts(entry, "files", where), _texts(entry, "addresses", where)
+    if not machine or not files:
+        raise UsageError(f"{where}: machine and files must not be empty")
+    try:
+        for address in addresses:
+            ip_address(address)
+    except ValueError as error:
+        raise UsageError(f"{where}: addresses: {error}") from None
     mode = entry.get("mode")
     if mode is not None and mode not in _MODES:
         raise UsageError(f"{where}: mode is {mode!r}, must be one of {', '.join(_MODES)}")
-    assert isinstance(files, list)
     paths = tuple(path.parent / f for f in files)
     for file in paths:
-        if not file.is_file():
-            raise InputError(f"{where}: there is no file {file}")
-    return CaptureFiles(entry["machine"], str(entry.get("nic", "")), paths, tuple(addresses), mode)
+        _require(file, f"{where}: file {file}")
+    return CaptureFiles(machine, nic, paths, addresses, mode)
+
+
+def _text(entry: dict[str, Any], key: str, where: str, default: str | None = None) -> str:
+    value = entry.get(key, default)
+    if not isinstance(value, str):
+        raise UsageError(f"{where}: {key} must be given as text")
+    return printable(value)
+
+
+def _texts(entry: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+    values = entry.get(key, [])
+    if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
+        raise UsageError(f"{where}: {key} must be a list of texts")
+    return tuple(values)

@@ -28,7 +28,7 @@ class ReadCapture:
 
 def read_capture(files: CaptureFiles) -> ReadCapture:
     """Read all files of one NIC, in order of time, into one series."""
-    mode = CaptureMode(CaptureKind(files.mode)) if files.mode else detect_mode(files.paths[0])
+    mode = CaptureMode(CaptureKind(files.mode)) if files.mode else detect_mode(files.paths)
     identity = NicIdentity(files.machine, files.nic, files.addresses)
     name = f"{files.machine}/{files.nic}" if files.nic else files.machine
     metering = Metering(identity, "offline", mode, ClockInfo("capture"))
@@ -54,19 +54,22 @@ def read_capture(files: CaptureFiles) -> ReadCapture:
 def _frames(sources: list[CaptureFile], metering: Metering, remarks: list[str]) -> Iterator[Frame]:
     """Frames of all parts. A part that lies inside another one's time is left out: it would count twice."""
     reached: int | None = None
+    lost: Counter[str] = Counter()
     for source in sorted(sources, key=_first_ns):
         last: int | None = None
         for batch in source.batches():
             if last is None and reached is not None and int(batch.ns.min()) < reached - _DISORDER_NS:
                 remarks.append(
-                    f"{source.path.name} overlaps in time with another capture of the same NIC: left out"
+                    f"{source.name} overlaps in time with another capture of the same NIC: left out"
                 )
                 break
+            metering.note_losses(lost + Counter(source.losses()))
             yield from metering.feed(batch)
-            metering.note_losses(source.losses())
             last = int(batch.ns.max()) if last is None else max(last, int(batch.ns.max()))
         if last is not None:
             reached = last if reached is None else max(reached, last)
+            lost += Counter(source.losses())
+            metering.note_losses(lost)
     yield from metering.finish()
 
 

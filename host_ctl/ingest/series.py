@@ -122,7 +122,7 @@ def _sum_flows(rows: Table) -> Table:
     rows = rows[np.lexsort((rows["last_ns"], rows["flow"]))]
     starts = np.flatnonzero(np.r_[True, rows["flow"][1:] != rows["flow"][:-1]])
     ends = np.r_[starts[1:], len(rows)] - 1
-    out = rows[ends].copy()
+    out: Table = rows[ends].copy()
     for name in _ADDITIVE:
         out[name] = np.add.reduceat(rows[name], starts)
     out["first_ns"] = np.minimum.reduceat(rows["first_ns"], starts)

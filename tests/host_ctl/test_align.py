@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clocks from packets that two NICs saw: the residual is small, and the stated bounds hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dpu_app.wire import records
+from host_ctl.align.clock import Alignment, NicClock
+from host_ctl.align.solve import align
+from host_ctl.ingest.series import NicSeries
+from tests.host_ctl.made import flow, series, table
+
+EPOCH_NS = 1_700_000_000_000_000_000
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """True errors of the NICs' clocks: offset in ns at the epoch, drift in ppm."""
+
+    offset_ns: NDArray[np.int64]
+    drift_ppm: NDArray[np.float64]
+
+    def stamp(self, nic: int, since_epoch_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        drifted = np.rint(since_epoch_ns * self.drift_ppm[nic] * 1e-6).astype(np.int64)
+        return EPOCH_NS + since_epoch_ns + self.offset_ns[nic] + drifted
+
+    def error_ns(self, alignment: Alignment, nic: int, span_ns: int) -> float:
+        """The largest difference, over the span, of a NIC's corrected clock from that of the first NIC."""
+        at = np.linspace(0, span_ns, 50).astype(np.int64)
+        common = alignment.clocks[nic].to_common(self.stamp(nic, at))
+        return float(np.abs(common - alignment.clocks[0].to_common(self.stamp(0, at))).max())
+
+
+def captured(
+    clocks: Clocks,
+    edges: dict[tuple[int, int], int],
+    *,
+    seed: int,
+    span_ns: int,
+    packets: int = 400,
+    queue_ns: float = 3000.0,
+) -> list[NicSeries]:
+    """What NICs see of packets over ``edges`` (sender, receiver) -> least delay in ns."""
+    rng = np.random.default_rng(seed)
+    n = len(clocks.offset_ns)
+    flows: list[list[NDArray[np.void]]] = [[] for _ in range(n)]
+    markers: list[list[NDArray[np.void]]] = [[] for _ in range(n)]
+    for qpn, ((a, b), delay) in enumerate(edges.items()):
+        sent = np.sort(rng.integers(0, span_ns, packets))
+        # Some packets meet no queue, most do.
+        queue = rng.exponential(queue_ns, packets) * (rng.random(packets) < 0.8)
+        for nic, when in ((a, sent), (b, sent + delay + queue.astype(np.int64))):
+            index = len(flows[nic])
+            flows[nic].append(flow(index, a, b, qpn))
+            markers[nic].append(
+                table(
+                    records.MARKER,
+                    packets,
+                    ns=clocks.stamp(nic, when),
+                    flow=index,
+                    psn=np.arange(packets) * 16 + 5,
+                    kind=records.MarkerKind.FIRST,
+                )
+            )
+    return [series(i, flows[i], markers[i]) for i in range(n)]
+
+
+def both_ways(n: int, delay_ns: int) -> dict[tuple[int, int], int]:
+    """Neighbours of a ring, data one way and something the other way."""
+    return {pair: delay_ns for i in range(n) for pair in ((i, (i + 1) % n), ((i + 1) % n, i))}
+
+
+def clocks_of(offsets_ns: Sequence[int], drifts_ppm: Sequence[float]) -> Clocks:
+    return Clocks(np.array(offsets_ns), np.array(drifts_ppm, dtype=np.float64))
+
+
+offsets = st.integers(-50_000_000, 50_000_000)
+drifts = st.floats(-50, 50)
+seeds = st.integers(0, 2**31)
+
+
+def wrong_clocks(n: int) -> st.SearchStrategy[Clocks]:
+    """Clocks of n NICs, each off and drifting in its own way."""
+    return st.builds(
+        clocks_of, st.lists(offsets, min_size=n, max_size=n), st.lists(drifts, min_size=n, max_size=n)
+    )
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_equal_directions_leave_less_than_a_microsecond(data: st.DataObject) -> None:
+    n = data.draw(st.integers(2, 5))
+    clocks = clocks_of(
+        data.draw(st.lists(offsets, min_size=n, max_size=n)),
+        data.draw(st.lists(drifts, min_size=n, max_size=n)),
+    )
+    span = data.draw(st.sampled_from([1_000_000_000, 20_000_000_000]))
+    alignment = align(captured(clocks, both_ways(n, 4000), seed=data.draw(seeds), span_ns=span))
+    for nic in range(1, n):
+        assert alignment.clocks[nic].basis == "measured"
+        assert clocks.error_ns(alignment, nic, span) <= 1000
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_unequal_directions_stay_inside_the_bound_and_mild_ones_inside_the_uncertainty(
+    data: st.DataObject,
+) -> None:
+    n = data.draw(st.integers(2, 4))
+    clocks = clocks_of(
+        data.draw(st.lists(offsets, min_size=n, max_size=n)),
+        data.draw(st.lists(drifts, min_size=n, max_size=n)),
+    )
+    base = data.draw(st.integers(1000, 20_000))
+    # The assumed asymmetry is 20 % of the smallest round trip, at least 300 ns.
+    most = max(300, int(0.2 * 2 * base)) // 2
+    wild = data.draw(st.booleans())
+    edges = {
+        pair: base
+        + data.draw(st.integers(-base + 200, 5 * base) if wild else st.integers(-most // 2, most // 2))
+        for pair in both_ways(n, 0)
+    }
+    span = 2_000_000_000
+    alignment = align(captured(clocks, edges, seed=data.draw(seeds), span_ns=span))
+    # What queueing hides of the least delay, at the ends of the capture more than inside.
+    slack = 500
+    for nic in range(1, n):
+        clock = alignment.clocks[nic]
+        assert clock.bound_ns is not None
+        assert clock.uncertainty_ns is not None
+        error = clocks.error_ns(alignment, nic, span)
+        assert error <= clock.bound_ns + slack
+        if not wild:
+            assert error <= clock.uncertainty_ns + slack
+
+
+def test_a_ring_of_data_one_way_suffices() -> None:
+    clocks = clocks_of([0, 31_000_000, -9_000_000], [0, 20, -35])
+    ring = {(0, 1): 5000, (1, 2): 5000, (2, 0): 5000}
+    alignment = align(captured(clocks, ring, seed=4, span_ns=3_000_000_000))
+    assert {c.component for c in alignment.clocks} == {alignment.clocks[0].component}
+    for nic in (1, 2):
+        bound = alignment.clocks[nic].bound_ns
+        assert bound is not None
+        assert clocks.error_ns(alignment, nic, 3_000_000_000) <= 1000
+        assert bound >= 5000
+
+
+def test_one_way_without_a_way_back_ties_nothing() -> None:
+    clocks = clocks_of([0, 1_000_000, 2_000_000], [0, 0, 0])
+    alignment = align(captured(clocks, {(0, 1): 5000, (1, 2): 5000}, seed=4, span_ns=10**9))
+    assert [c.basis for c in alignment.clocks] == ["none"] * 3
+    assert len({c.component for c in alignment.clocks}) == 3
+
+
+def test_nics_that_never_meet_have_clocks_of_their_own() -> None:
+    clocks = clocks_of([0, 40_000_000, 7_000_000, -3_000_000, 5], [0, 10, 0, -10, 0])
+    edges = {(0, 1): 4000, (1, 0): 4000, (2, 3): 4000, (3, 2): 4000}
+    alignment = align(captured(clocks, edges, seed=1, span_ns=2_000_000_000))
+    components = [c.component for c in alignment.clocks]
+    assert components[0] == components[1]
+    assert components[2] == components[3]
+    assert len(set(components)) == 3
+    lonely = alignment.clocks[4]
+    assert (lonely.basis, lonely.uncertainty_ns, lonely.bound_ns) == ("none", None, None)
+
+
+def test_a_capture_that_shares_no_packet_is_told() -> None:
+    clocks = clocks_of([0, 0, 0], [0, 0, 0])
+    seen = captured(clocks, {(0, 1): 4000, (1, 0): 4000, (2, 2): 4000}, seed=1, span_ns=10**9)
+    warnings = align(seen).warnings
+    assert len(warnings) == 1
+    assert "node2" in warnings[0]
+
+
+@pytest.mark.parametrize("offset_s", [4000, -86_400 * 365])
+def test_clocks_may_be_hours_or_years_apart(offset_s: int) -> None:
+    clocks = clocks_of([0, offset_s * 10**9], [0, 45])
+    alignment = align(captured(clocks, both_ways(2, 4000), seed=9, span_ns=5_000_000_000))
+    assert clocks.error_ns(alignment, 1, 5_000_000_000) <= 1000
+
+
+def test_the_assumed_asymmetry_is_what_the_uncertainty_rests_on() -> None:
+    clocks = clocks_of([0, 5_000_000], [0, 0])
+    seen = captured(clocks, both_ways(2, 4000), seed=2, span_ns=10**9)
+    by_default, told = align(seen).clocks[1], align(seen, asymmetry_ns=6000).clocks[1]
+    assert by_default.uncertainty_ns == pytest.approx(0.2 * 8000 / 2, rel=0.1)
+    assert told.uncertainty_ns == pytest.approx(3000, rel=0.01)
+    assert told.bound_ns == by_default.bound_ns
+
+
+@pytest.mark.xfail(strict=True, reason="captures under half a second get no drift: align/solve.py")
+def test_the_bound_holds_in_short_captures_of_drifting_clocks() -> None:
+    clocks = clocks_of([0, 5_000_000], [-50, 50])
+    span = 300_000_000
+    alignment = align(captured(clocks, both_ways(2, 3000), seed=3, span_ns=span))
+    assert clocks.error_ns(alignment, 1, span) <= (alignment.clocks[1].bound_ns or 0) + 500
+
+
+def test_a_psn_that_came_round_again_does_not_mislead() -> None:
+    clocks = clocks_of([0, 12_345_678], [0, 0])
+    seen = captured(clocks, both_ways(2, 4000), seed=6, span_ns=4_000_000_000)
+    # The same numbers a second time: a key seen twice at one end says nothing.
+    twice = [series(i, list(s.flows[:, None]), [s.markers, again(s.markers)]) for i, s in enumerate(seen)]
+    once = align(seen).clocks[1]
+    assert align(seen).clocks[1].offset_ns == pytest.approx(12_345_678, abs=1000)
+    assert once.basis == "measured"
+    assert align(twice).clocks[1].basis == "none"
+
+
+def again(markers: NDArray[np.void]) -> NDArray[np.void]:
+    """The same keys half a minute later."""
+    later = markers.copy()
+    later["ns"] += 30_000_000_000
+    return later
+
+
+@given(offset=st.floats(-1e18, 1e18), drift=st.floats(-200, 200), ns=st.integers(0, 2**62))
+def test_a_time_taken_to_the_common_clock_and_back_is_itself(offset: float, drift: float, ns: int) -> None:
+    clock = NicClock(float(int(offset) // 1024 * 1024), drift, ns - 10**12, 0.0, 0.0, "measured", 0)
+    common = int(clock.to_common(np.array([ns]))[0])
+    assert abs(clock.to_nic(common) - ns) <= 45_000  # drift squared times the span from the origin

@@ -27,7 +27,7 @@ from host_ctl.ingest.series import NicSeries
 MIN_ASYMMETRY_NS = 300.0
 ASYMMETRY_SHARE = 0.2
 _NS_PER_US = 1e3
-_MIN_SPAN_S = 0.5  # a shorter common stretch cannot tell drift from queueing
+_MAX_DRIFT_PPM = 500.0  # five times what a bad crystal does; keeps short captures from fitting queues as drift
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,8 @@ def _solve(
     # Each clock is linear about its own origin, so that clocks hours apart stay well conditioned.
     place = {member: i for i, member in enumerate(members)}
     origins = np.array([series[m].first_ns for m in members])
-    span_s = max(float(np.ptp(t.at_ns)) for t in transits) / 1e9
     coarse = _coarse_offsets(place, transits)
-    fit = _linear_program(place, transits, origins, coarse, with_drift=span_s >= _MIN_SPAN_S)
+    fit = _linear_program(place, transits, origins, coarse)
     delays = _least_delays(place, transits, origins, fit)
     bound, hops = _bounds(delays)
     loop = _smallest_loop(delays)
@@ -119,8 +118,6 @@ def _linear_program(
     transits: list[Transits],
     origins: NDArray[np.int64],
     coarse: NDArray[np.float64],
-    *,
-    with_drift: bool,
 ) -> _Fit:
     """Minimise the summed excess delay; unknowns: offset (us) and drift (ppm) per clock, delay per pair."""
     n = len(place)
@@ -156,7 +153,7 @@ def _linear_program(
     cost = -np.asarray(matrix.sum(axis=0)).ravel()
     free = (None, None)
     fixed = (0.0, 0.0)
-    limits_of = [fixed, *([free] * (n - 1)), fixed, *([free if with_drift else fixed] * (n - 1))]
+    limits_of = [fixed, *([free] * (n - 1)), fixed, *([(-_MAX_DRIFT_PPM, _MAX_DRIFT_PPM)] * (n - 1))]
     limits_of += [(0.0, None)] * len(pairs)
     found = linprog(cost, A_ub=matrix, b_ub=np.array(limits), bounds=limits_of, method="highs")
     if not found.success:

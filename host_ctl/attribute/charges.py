@@ -42,6 +42,7 @@ network signalled congestion."""
 
 _NORMAL = 0.25
 _COMPUTING = 0.2
+_QUICKEST = 0.01
 
 
 def charge_all(
@@ -55,7 +56,7 @@ def charge_all(
     """All charges of a job, in order of time."""
     normal_send = _normal_lags(program, gates, sharing)
     post_lag = _credit_lags(program, grants, sharing)
-    _tighten_by_entry(normal_send, post_lag)
+    _tighten_by_entry(program, normal_send, post_lag)
     parts = []
     for index, gate in enumerate(gates):
         parts.append(_late_sends(traffic, program, gate, normal_send[index]))
@@ -141,18 +142,25 @@ def _credit_lags(
 
 
 def _tighten_by_entry(
+    program: Program,
     normal_send: list[NDArray[np.float64]],
     post_lag: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
 ) -> None:
     """Where credits are posted on entering a collective, they show the computing time without waiting.
 
-    There a first send may always have been held up by its credit, so that its own low quartile is too
-    large; the time to the first credit is not. Credits posted early by the host come long before.
+    There a send after computing may always have been held up by its credit, so that its own low quartile
+    is too large; the time to the credit's posting is not. Credits that the host posts early come long
+    before. Which of the two a stack does shows at most of a group's computing places, even when a fault
+    holds up one of them all the time.
     """
-    for usual, (_, entry) in zip(normal_send, post_lag, strict=True):
+    votes: dict[int, list[NDArray[np.bool_]]] = {}
+    for lane, usual, (_, entry) in zip(program.lanes, normal_send, post_lag, strict=True):
         with np.errstate(invalid="ignore"):
-            on_entry = entry > 0.5 * usual
-        usual[on_entry] = np.fmin(entry, usual)[on_entry]
+            votes.setdefault(lane.group, []).append((entry > 0.5 * usual)[_computes(usual)])
+    for lane, usual, (_, entry) in zip(program.lanes, normal_send, post_lag, strict=True):
+        cast = np.concatenate(votes[lane.group])
+        if len(cast) and cast.mean() >= 0.5:
+            usual[:] = np.fmin(entry, usual)
 
 
 def _late_sends(
@@ -202,12 +210,29 @@ def _slow_transfers(traffic: Traffic, program: Program) -> Table:
         rows = np.concatenate([lane.rows for lane in program.lanes if lane.group == number])
         t = traffic.transfers[rows]
         start, end = send_start(t), arrival(t)
-        took = end - start
+        took = end - start - _least_transit(t)
         sizes, which = np.unique(t["bytes"], return_inverse=True)
         normal = np.array([np.median(took[which == i]) for i in range(len(sizes))])[which].astype(np.int64)
         no = np.zeros(len(rows), dtype=bool)
-        parts.append(_charges(traffic, rows, start + normal, end, took > normal, Charge.TRANSFER, no))
+        parts.append(_charges(traffic, rows, end - (took - normal), end, took > normal, Charge.TRANSFER, no))
     return np.concatenate(parts)
+
+
+def _least_transit(t: Table) -> NDArray[np.int64]:
+    """The least time from an edge's sender to its receiver, per transfer (ns), 0 where one end is unseen.
+
+    Two clocks can be compared to within the asymmetry of their paths only, and that error is the same for
+    every message of an edge. Its least transit is therefore taken out: what counts is how much longer a
+    message takes than the quickest.
+    """
+    seen = (t["tx_start"] != MISSING) & (t["rx_start"] != MISSING)
+    transit = np.where(seen, t["rx_start"] - t["tx_start"], 0)
+    out = np.zeros(len(t), dtype=np.int64)
+    for edge in np.unique(t["edge"]):
+        mine = (t["edge"] == edge) & seen
+        if mine.any():
+            out[mine] = np.quantile(transit[mine], _QUICKEST).astype(np.int64)
+    return out
 
 
 def _mark_repairs(charges: Table, repairs: Table) -> None:

@@ -62,8 +62,13 @@ def member_roles(traffic: Traffic, program: Program, needs: Needs, sharing: Shar
 
 
 def _first_need(program: Program, needs: Needs, lane: int) -> int:
-    """How many messages of the same unit a lane needs before its first."""
-    found = [int(n[0]) for (index, _), n in needs.items() if index == lane and len(n)]
+    """How many messages of its own group's unit a lane needs before its first."""
+    own = program.lanes[lane].group
+    found = [
+        int(n[0])
+        for (index, number), n in needs.items()
+        if index == lane and len(n) and program.arrivals[number].group == own
+    ]
     return max(found, default=0)
 
 

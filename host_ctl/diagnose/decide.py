@@ -23,7 +23,7 @@ _SIGMA_OF_MAD = 1.4826
 _SIGMA_OF_P95 = 1.96
 _MEDIAN_EFFICIENCY = 1.2533
 _FALSE_COUNT = 1e-3
-_FROM_START = 2.5  # times the least effect of a change
+FROM_START = 2.5  # times the least effect of a change
 _PERSISTENT = 0.7
 _MOSTLY_WORST = 0.6
 
@@ -54,11 +54,13 @@ def find_shifts(
     classes: Sequence[NDArray[np.int64]],
     least_ns: float,
     usable: NDArray[np.bool_],
+    from_start: float = FROM_START,
 ) -> list[Shift]:
     """Members of ``lost`` (iterations x members, ns) with a lasting excess of at least ``least_ns``.
 
     ``classes`` are sets of members that play the same part and are compared with each other; who is in
-    none is compared with its own past. ``usable`` marks the iterations to look at.
+    none is compared with its own past. ``usable`` marks the iterations to look at. A shift without a before
+    must be ``from_start`` times as large.
     """
     rows = np.flatnonzero(usable)
     if len(rows) < 2 * _MIN_RUN:
@@ -69,7 +71,7 @@ def find_shifts(
         peers = next((c for c in classes if member in c and len(c) > 1), None)
         columns = np.arange(lost.shape[1]) if peers is None else peers
         at = int(np.flatnonzero(columns == member)[0])
-        shift = _shift(table[:, columns], at, peers=peers is not None, least_ns=least_ns)
+        shift = _shift(table[:, columns], at, peers=peers is not None, least_ns=least_ns, times=from_start)
         if shift is not None:
             found.append(
                 replace(
@@ -83,7 +85,9 @@ def find_shifts(
     return sorted(found, key=lambda s: -s.excess_ns)
 
 
-def _shift(table: NDArray[np.float64], member: int, *, peers: bool, least_ns: float) -> Shift | None:
+def _shift(
+    table: NDArray[np.float64], member: int, *, peers: bool, least_ns: float, times: float
+) -> Shift | None:
     others = np.delete(table, member, axis=1)
     own = table[:, member]
     series = _relative(table, peers=peers)[:, member]
@@ -98,7 +102,7 @@ def _shift(table: NDArray[np.float64], member: int, *, peers: bool, least_ns: fl
         level = 0.0 if from_start else float(np.median(before))
         excess = float(np.median(after)) - (max(level, 0.0) if peers else level)
         worst = float(np.mean(own[inside] >= others[inside].max(axis=1))) if others.shape[1] else 1.0
-        least = _least_from_start(table, member, least_ns) if from_start else least_ns
+        least = _least_from_start(table, member, least_ns, times) if from_start else least_ns
         if excess < least or np.mean(after - level > excess / 3) < _PERSISTENT:
             continue
         if peers and worst < _MOSTLY_WORST:
@@ -123,14 +127,16 @@ def _shift(table: NDArray[np.float64], member: int, *, peers: bool, least_ns: fl
     return None
 
 
-def _least_from_start(table: NDArray[np.float64], member: int, least_ns: float) -> float:
+def _least_from_start(
+    table: NDArray[np.float64], member: int, least_ns: float, times: float
+) -> float:
     """What counts when there is no before: healthy machines differ for good, by 1 to 2 % as a rule.
 
     The members' own usual losses tell by how much these do; a fault must stand out five times as far.
     """
     usual = np.median(np.delete(table, member, axis=1), axis=0)
     spread = _SIGMA_OF_MAD * float(np.median(np.abs(usual - np.median(usual)))) if len(usual) > 2 else 0.0
-    return max(_FROM_START * least_ns, 5.0 * spread)
+    return max(times * least_ns, 5.0 * spread)
 
 
 def _relative(table: NDArray[np.float64], *, peers: bool) -> NDArray[np.float64]:

@@ -101,13 +101,20 @@ def _single_edge(
         return EdgeEnds("receiver", dst, ((dst, 0.9), (src, 0.1)), tuple(evidence))
     if late == src:
         return EdgeEnds("sender", src, ((src, 0.9), (dst, 0.1)), tuple(evidence))
-    slow_out = egress is not None and usual is not None and egress > _SLOWER * usual
-    slow_in = ingress is not None and usual is not None and ingress > _SLOWER * usual
+    slow_out, slow_in = (_clearly_longer(v, usual, traffic) for v in (egress, ingress))
     if slow_in and not slow_out:
         return EdgeEnds("receiver", dst, ((dst, 0.9), (src, 0.1)), tuple(evidence))
     if at_tap >= _AT_TAP or (slow_out and not slow_in):
         return EdgeEnds("sender", src, ((src, 0.9), (dst, 0.1)), tuple(evidence))
     return EdgeEnds("either", src, ((src, 0.5), (dst, 0.5)), tuple(evidence))
+
+
+def _clearly_longer(value: float | None, usual: float | None, traffic: Traffic) -> bool:
+    """Whether a transit is several times the usual one, and by more than the clocks may be off."""
+    if value is None or usual is None:
+        return False
+    error = max((c.uncertainty_ns or 0.0 for c in traffic.clocks), default=0.0)
+    return value > _SLOWER * max(usual, 0.0) and value - usual > _SLOWER * max(error, 1e3)
 
 
 def _credit_transit(

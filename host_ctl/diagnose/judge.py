@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from host_ctl.attribute.features import Features
 from host_ctl.attribute.gates import Needs
@@ -15,8 +15,9 @@ from host_ctl.diagnose.slow import find_slow
 from host_ctl.diagnose.stop import find_stop
 from host_ctl.diagnose.verdict import Health, Verdict
 from host_ctl.ingest.series import Table
-from host_ctl.reconstruct.transfers import Traffic
+from host_ctl.reconstruct.transfers import UNSEEN, Traffic
 
+_UNSEEN_CONFIDENCE = 0.5
 _ORDER = {"fail_stop": 0, "fail_slow": 1, "notice": 2}
 
 
@@ -52,8 +53,26 @@ def judge_job(
     verdicts += lost + [v for v in slow if v.machine not in explained]
     if not any(v.severity != "notice" for v in verdicts):
         verdicts += find_patterns(traffic, job, features)
+    verdicts = [_without_unseen(v) for v in verdicts]
     verdicts.sort(key=lambda v: (_ORDER[v.severity], -v.lost_gpu_seconds))
     return JobFindings(tuple(verdicts), (stop.unsure,) if stop.unsure else ())
+
+
+def _without_unseen(verdict: Verdict) -> Verdict:
+    """An endpoint without a capture is a candidate at most: what it waited for cannot be seen."""
+    if verdict.machine is None or not verdict.machine.startswith(UNSEEN):
+        return verdict
+    return replace(
+        verdict,
+        scope="none",
+        machine=None,
+        nic=None,
+        confidence=min(verdict.confidence, _UNSEEN_CONFIDENCE),
+        candidates=tuple(
+            replace(c, probability=min(c.probability, _UNSEEN_CONFIDENCE)) for c in verdict.candidates
+        ),
+        summary=f"{verdict.summary} (no capture of it: a candidate only)",
+    )
 
 
 def overall_health(verdicts: Sequence[Verdict], unsure: Sequence[str], jobs: int) -> Health:

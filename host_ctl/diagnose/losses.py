@@ -51,7 +51,7 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
     """A verdict on the job's lost packets, if they cost enough to matter; a notice if they do not."""
     losses = count_losses(traffic, job, repairs)
     total = sum(losses.lost.values())
-    if total < _MIN_LOSSES:
+    if total < _MIN_LOSSES or not any(t.regular for t in job.timelines):
         return []
     outage = _is_outage(losses.runs)
     begin, end = int(losses.runs["start"].min()), int(losses.runs["end"].max())

@@ -9,7 +9,7 @@ starts, never the other way round, so the larger excess explains the smaller.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,10 @@ from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
 
 MIN_EFFECT = 0.03
+_TRANSFERS_FROM_START = 5.0
 _SECOND_FAULT = 0.5
+_RIVAL = 0.7
+_COSTS = 0.5
 _CONTENTION = 0.3
 _NOT_COMPUTING = 2.0  # times the lag after computing
 _ON_PATH = 0.3
@@ -35,11 +38,15 @@ _BOTH_WAYS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class SlowCase:
-    """One accepted shift with the feature that it was found in."""
+    """One accepted shift with the feature that it was found in.
+
+    ``names`` are columns of the features; ``rivals`` those of others that may as well be the cause.
+    """
 
     feature: str
     names: tuple[int, ...]
     shift: Shift
+    rivals: tuple[int, ...] = ()
 
 
 def find_slow(
@@ -67,10 +74,14 @@ def find_slow(
     for name, table in (("port", port), ("egress", features.egress), ("ingress", features.ingress)):
         # How long transfers take depends on the place in a tree or pipeline even where the part is the same.
         even = same_role(roles) if not any(roles) else []
-        for shift in find_shifts(table, classes=even, least_ns=MIN_EFFECT * base, usable=usable):
+        for shift in find_shifts(
+            table, classes=even, least_ns=MIN_EFFECT * base, usable=usable, from_start=_TRANSFERS_FROM_START
+        ):
             cases.append(SlowCase(name, (shift.member,), shift))
     cases = [c for c in cases if _costs(c.shift, features, usable) and _holds(c, job, features, paths)]
-    return [_verdict(case, traffic, job, features, charges) for case in _explain_away(cases, traffic, job)]
+    kept = _explain_away(cases, traffic, job)
+    verdicts = [(case, _verdict(case, traffic, job, features, charges)) for case in kept]
+    return [_undecided(v, c, traffic, job) if c.rivals and v.machine else v for c, v in verdicts]
 
 
 def usable_iterations(features: Features) -> NDArray[np.bool_]:
@@ -95,7 +106,7 @@ def _costs(shift: Shift, features: Features, usable: NDArray[np.bool_]) -> bool:
     before, after = features.duration_ns[usable & ~inside], features.duration_ns[usable & inside]
     if len(before) < 3 or len(after) < 3:
         return True
-    return float(np.median(after) - np.median(before)) >= 0.25 * shift.excess_ns
+    return float(np.median(after) - np.median(before)) >= _COSTS * shift.excess_ns
 
 
 def _holds(case: SlowCase, job: Job, features: Features, paths: Table) -> bool:
@@ -133,12 +144,25 @@ def _explain_away(cases: list[SlowCase], traffic: Traffic, job: Job) -> list[Slo
     kept: list[SlowCase] = []
     for case in cases:
         if not kept:
-            kept.append(case)
+            kept.append(replace(case, rivals=_rivals(case, cases, traffic, job)))
             continue
         comparable = case.shift.excess_ns >= _SECOND_FAULT * kept[0].shift.excess_ns
         if comparable and not case.shift.own_past and not any(_related(case, k, traffic, job) for k in kept):
             kept.append(case)
     return kept
+
+
+def _rivals(case: SlowCase, cases: list[SlowCase], traffic: Traffic, job: Job) -> tuple[int, ...]:
+    """Members of other machines that changed nearly as much, where only the own past could be compared."""
+    if not case.shift.own_past:
+        return ()
+    return tuple(
+        other.names[0]
+        for other in cases
+        if other.feature == case.feature
+        and _machine_of(other, traffic, job) != _machine_of(case, traffic, job)
+        and other.shift.excess_ns >= _RIVAL * case.shift.excess_ns
+    )
 
 
 def _related(a: SlowCase, b: SlowCase, traffic: Traffic, job: Job) -> bool:
@@ -159,6 +183,21 @@ def _verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features, cha
     if case.feature == "host":
         return _host_verdict(case, traffic, job, features)
     return _transfer_verdict(case, traffic, job, features, charges)
+
+
+def _undecided(verdict: Verdict, case: SlowCase, traffic: Traffic, job: Job) -> Verdict:
+    """The verdict without a machine, its candidates instead: several changed at once and nothing decides."""
+    ends = [traffic.endpoints[job.members[n]] for n in (case.names[0], *case.rivals)]
+    names = " or ".join(e.machine for e in ends)
+    return replace(
+        verdict,
+        scope="none",
+        machine=None,
+        nic=None,
+        candidates=tuple(Candidate(e.machine, e.nic, round(1.0 / len(ends), 4)) for e in ends),
+        confidence=1.0 / len(ends),
+        summary=f"{names} slows {job.id}, and nothing decides which: {verdict.summary.partition(': ')[2]}",
+    )
 
 
 def _host_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features) -> Verdict:

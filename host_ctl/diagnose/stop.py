@@ -154,11 +154,11 @@ def _unanswered_verdict(
 
 
 def _outage_start(traffic: Traffic, pending: Table) -> int:
-    """When the last message got through where later ones did not."""
-    links = np.unique(pending["link"])
-    t = traffic.transfers[np.isin(traffic.transfers["link"], links)]
-    through = t["rx_end"][(t["rx_end"] != MISSING) & ((t["flags"] & MessageFlag.REPEATED) == 0)]
-    return int(through.max()) if len(through) else int(send_start(traffic.transfers[pending["row"]]).min())
+    """When the first message was sent that never arrived (or whose repeats nobody answered)."""
+    rows = traffic.transfers[np.unique(pending["row"])]
+    start = send_start(rows)
+    never = rows["rx_start"] == MISSING
+    return int(start[never].min() if never.any() else start.min())
 
 
 def _attempts(traffic: Traffic, program: Program, since: int, lost: dict[Pair, int]) -> dict[Pair, int]:

@@ -23,6 +23,7 @@ _EQUAL_COUNTS = 0.15
 _MESSAGES_PER_BIN = 2
 _MAX_BINS = 4096
 _SAME_TIMES = 0.25
+_CLEARLY_SAME_TIMES = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ def _activity(traffic: Traffic) -> NDArray[np.bool_]:
     return active
 
 
-def _similar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> bool:
+def _similar(a: NDArray[np.bool_], b: NDArray[np.bool_], least: float) -> bool:
     union = int((a | b).sum())
-    return union > 0 and int((a & b).sum()) >= _SAME_TIMES * union
+    return union > 0 and int((a & b).sum()) >= least * union
 
 
 def _cluster(
@@ -91,7 +92,9 @@ def _cluster(
     for indices in touching.values():
         indices.sort(key=lambda i: int(counts[i]))
         for a, b in _close_pairs(indices, counts):
-            if root(a) != root(b) and _similar(activity[a], activity[b]):
+            # Equal counts say much; nearly equal ones must be active together all the more.
+            least = _SAME_TIMES if abs(counts[a] - counts[b]) <= 1 else _CLEARLY_SAME_TIMES
+            if root(a) != root(b) and _similar(activity[a], activity[b], least):
                 parent[root(a)] = root(b)
     clusters: dict[int, list[int]] = {}
     for index in range(len(traffic.links)):
@@ -124,7 +127,7 @@ def _join_leftovers(
             active = activity[sorted(current)].any(axis=0)
             for other in list(pool):
                 touches = any(traffic.links[i].src in nodes or traffic.links[i].dst in nodes for i in other)
-                if touches and _similar(active, activity[list(other)].any(axis=0)):
+                if touches and _similar(active, activity[list(other)].any(axis=0), _SAME_TIMES):
                     current |= set(other)
                     pool.remove(other)
                     grew = True

@@ -74,7 +74,7 @@ def find_jobs(traffic: Traffic) -> tuple[tuple[Job, ...], tuple[Group, ...]]:
     aside.extend(odd)
     jobs = [
         _job(f"job-{number + 1}", [timelines[i] for i in members])
-        for number, members in enumerate(_partition(timelines, traffic))
+        for number, members in enumerate(_partition(timelines, aside, traffic))
     ]
     return tuple(jobs), tuple(aside)
 
@@ -118,7 +118,9 @@ def _is_collective(group: Group, traffic: Traffic) -> bool:
     return bool(senders & receivers)
 
 
-def _partition(timelines: Sequence[GroupTimeline], traffic: Traffic) -> list[list[int]]:
+def _partition(
+    timelines: Sequence[GroupTimeline], aside: Sequence[Group], traffic: Traffic
+) -> list[list[int]]:
     """Which timelines belong together, as lists of indices, the largest first."""
     parent = list(range(len(timelines)))
 
@@ -129,7 +131,7 @@ def _partition(timelines: Sequence[GroupTimeline], traffic: Traffic) -> list[lis
 
     for a in range(len(timelines)):
         for b in range(a + 1, len(timelines)):
-            if _belong_together(timelines[a], timelines[b], traffic):
+            if _belong_together(timelines[a], timelines[b], aside, traffic):
                 parent[root(b)] = root(a)
     parts: dict[int, list[int]] = {}
     for i in range(len(timelines)):
@@ -137,14 +139,20 @@ def _partition(timelines: Sequence[GroupTimeline], traffic: Traffic) -> list[lis
     return sorted(parts.values(), key=lambda p: (-len(p), p))
 
 
-def _belong_together(a: GroupTimeline, b: GroupTimeline, traffic: Traffic) -> bool:
+def _belong_together(
+    a: GroupTimeline, b: GroupTimeline, aside: Sequence[Group], traffic: Traffic
+) -> bool:
+    """Whether two groups share a NIC, or a rhythm and a machine (or a collective of the start)."""
     if set(a.group.members) & set(b.group.members):
         return True
-    machines = [{traffic.endpoints[m].machine for m in t.group.members} for t in (a, b)]
-    if not machines[0] & machines[1]:
-        return False
     periods = (a.rhythm.period_ns, b.rhythm.period_ns)
-    return abs(periods[0] - periods[1]) <= _SAME_PERIOD * max(periods)
+    if abs(periods[0] - periods[1]) > _SAME_PERIOD * max(periods):
+        return False
+    machines = [{traffic.endpoints[m].machine for m in t.group.members} for t in (a, b)]
+    if machines[0] & machines[1]:
+        return True
+    both = set(a.group.members) | set(b.group.members)
+    return any(both <= set(g.members) and g.algorithm in ("ring", "tree", "alltoall") for g in aside)
 
 
 def _job(name: str, timelines: list[GroupTimeline]) -> Job:

@@ -23,6 +23,9 @@ from host_ctl.ingest.series import NicSeries, Table
 MISSING = np.int64(np.iinfo(np.int64).min)
 """A time that no capture shows."""
 
+UNSEEN = "ip:"
+"""Begins the name of an endpoint that no capture was taken at; its address follows."""
+
 _PSN_SPACE = 1 << 24
 _ATOMICS = (0x13, 0x14)
 
@@ -206,7 +209,7 @@ def _endpoints(series: Sequence[NicSeries]) -> tuple[list[Endpoint], dict[bytes,
                 if raw not in by_address:
                     by_address[raw] = len(endpoints)
                     text = address_text(raw)
-                    endpoints.append(Endpoint(f"ip:{text}", None, (text,), None))
+                    endpoints.append(Endpoint(f"{UNSEEN}{text}", None, (text,), None))
     return endpoints, by_address
 
 

@@ -31,7 +31,7 @@ class NicClock:
     def to_common(self, ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """NIC times as times on the common clock (int64 ns)."""
         drifted = (ns - self.origin_ns) * (self.drift_ppm * 1e-6)
-        return ns - np.int64(round(self.offset_ns)) - np.rint(drifted).astype(np.int64)
+        return np.asarray(ns - np.int64(round(self.offset_ns)) - np.rint(drifted).astype(np.int64))
 
     def to_nic(self, ns: int) -> int:
         """One common time as a time of this NIC."""

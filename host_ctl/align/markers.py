@@ -72,7 +72,7 @@ def _identity(markers: Table) -> NDArray[np.uint64]:
     is_ack = np.isin(markers["kind"], (MarkerKind.ACK, MarkerKind.NAK))
     key = markers["psn"].astype(np.uint64) | (markers["life"].astype(np.uint64) << np.uint64(48))
     key |= is_ack.astype(np.uint64) << np.uint64(63)
-    return key ^ (np.where(is_ack, markers["msn"], 0).astype(np.uint64) << np.uint64(24))
+    return np.asarray(key ^ (np.where(is_ack, markers["msn"], 0).astype(np.uint64) << np.uint64(24)))
 
 
 def _common(tx: Table, rx: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

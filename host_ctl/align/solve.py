@@ -27,7 +27,9 @@ from host_ctl.ingest.series import NicSeries
 MIN_ASYMMETRY_NS = 300.0
 ASYMMETRY_SHARE = 0.2
 _NS_PER_US = 1e3
-_MAX_DRIFT_PPM = 500.0  # five times what a bad crystal does; keeps short captures from fitting queues as drift
+_MAX_DRIFT_PPM = (
+    500.0  # five times what a bad crystal does; keeps short captures from fitting queues as drift
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def _solve(
     loop = _smallest_loop(delays)
     asymmetry = asymmetry_ns if asymmetry_ns is not None else max(MIN_ASYMMETRY_NS, ASYMMETRY_SHARE * loop)
     clocks = []
-    for i, member in enumerate(members):
+    for i in range(len(members)):
         slack = max(1.0, float(hops[i])) * asymmetry / 2
         clocks.append(
             NicClock(
@@ -110,7 +112,7 @@ def _coarse_offsets(place: dict[int, int], transits: list[Transits]) -> NDArray[
                 offset[b], pending = offset[a] + least, True
             elif np.isnan(offset[a]) and not np.isnan(offset[b]):
                 offset[a], pending = offset[b] - least, True
-    return np.nan_to_num(offset)
+    return np.asarray(np.nan_to_num(offset))
 
 
 def _linear_program(
@@ -151,10 +153,10 @@ def _linear_program(
     width = 2 * n + len(pairs)
     matrix = csr_matrix((values, (rows, columns)), shape=(len(limits), width))
     cost = -np.asarray(matrix.sum(axis=0)).ravel()
-    free = (None, None)
+    free = (-np.inf, np.inf)
     fixed = (0.0, 0.0)
     limits_of = [fixed, *([free] * (n - 1)), fixed, *([(-_MAX_DRIFT_PPM, _MAX_DRIFT_PPM)] * (n - 1))]
-    limits_of += [(0.0, None)] * len(pairs)
+    limits_of += [(0.0, np.inf)] * len(pairs)
     found = linprog(cost, A_ub=matrix, b_ub=np.array(limits), bounds=limits_of, method="highs")
     if not found.success:
         return _Fit(coarse, np.zeros(n))

@@ -33,7 +33,17 @@ class Charge(IntEnum):
 
 
 CHARGE = np.dtype(
-    [("start", "<i8"), ("end", "<i8"), ("row", "<i8"), ("src", "<i4"), ("dst", "<i4"), ("iteration", "<i4"), ("kind", "u1"), ("computes", "u1"), ("paced", "u1")]
+    [
+        ("start", "<i8"),
+        ("end", "<i8"),
+        ("row", "<i8"),
+        ("src", "<i4"),
+        ("dst", "<i4"),
+        ("iteration", "<i4"),
+        ("kind", "u1"),
+        ("computes", "u1"),
+        ("paced", "u1"),
+    ]
 )
 """One stretch of lost time: ns on the common clock, the transfer that it held up, and the edge's ends.
 HOST is charged to ``src``, CREDIT to ``dst``, TRANSFER and REPAIR to the edge, REPAIR_CREDIT to its way
@@ -114,9 +124,7 @@ def _low(values: NDArray[np.float64]) -> float:
     return float(np.quantile(values, _NORMAL))
 
 
-def _normal_lags(
-    program: Program, gates: tuple[Gates, ...], sharing: Sharing
-) -> list[NDArray[np.float64]]:
+def _normal_lags(program: Program, gates: tuple[Gates, ...], sharing: Sharing) -> list[NDArray[np.float64]]:
     """The normal time from ready to sent, per message: low quartile where the credit did not hold it up."""
     free, every = [], []
     for gate in gates:
@@ -133,7 +141,7 @@ def _normal_lags(
 def _credit_lags(
     program: Program, grants: tuple[Grants, ...], sharing: Sharing
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Per lane and message: the lag of its credit behind what the receiver needed to grant it, and the norm."""
+    """Per lane and message: how late its credit was after what the receiver needed, and the norm of that."""
     lags = []
     for given in grants:
         known = (given.posted_ns != MISSING) & (given.input_ns != MISSING)
@@ -163,9 +171,7 @@ def _tighten_by_entry(
             usual[:] = np.fmin(entry, usual)
 
 
-def _late_sends(
-    traffic: Traffic, program: Program, gate: Gates, normal: NDArray[np.float64]
-) -> Table:
+def _late_sends(traffic: Traffic, program: Program, gate: Gates, normal: NDArray[np.float64]) -> Table:
     lane = program.lanes[gate.lane]
     free = np.maximum(_plus(ready_ns(gate), normal), np.maximum(gate.credit_ns, gate.before_ns))
     late = (free != MISSING) & (ready_ns(gate) != MISSING) & (gate.start_ns > free)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers during which the network signalled congestion: CNPs to the sender, or packets that came marked."""
+"""Transfers during which the network signalled congestion: CNPs to the sender, or marks on the data."""
 
 from __future__ import annotations
 

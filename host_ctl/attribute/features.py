@@ -53,9 +53,7 @@ def extract_features(charges: Table, job: Job) -> Features:
     )
 
 
-def _sum(
-    charges: Table, owner: NDArray[np.int64], mask: NDArray[np.bool_], job: Job
-) -> NDArray[np.float64]:
+def _sum(charges: Table, owner: NDArray[np.int64], mask: NDArray[np.bool_], job: Job) -> NDArray[np.float64]:
     """Length of the union of the chosen charges per iteration and owner.
 
     A NIC that holds up two messages at once loses the time once.

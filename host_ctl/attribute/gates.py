@@ -105,7 +105,10 @@ def find_grants(traffic: Traffic, program: Program, sharing: Sharing) -> tuple[G
         posts.append(Action(lane, traffic.edges[lane.edge][1], posted))
     if not any((post.times != MISSING).any() for post in posts):
         none = [np.full(len(p.times), MISSING) for p in posts]
-        return tuple(Grants(i, p.times, m, np.full(len(m), NOTHING)) for i, (p, m) in enumerate(zip(posts, none, strict=True)))
+        return tuple(
+            Grants(i, p.times, m, np.full(len(m), NOTHING))
+            for i, (p, m) in enumerate(zip(posts, none, strict=True))
+        )
     sources = [*program.arrivals, *(_sends_as_source(traffic, lane) for lane in program.lanes)]
     needs = share_needs(learn_needs(posts, sources, traffic), posts, sources, sharing)
     inputs = find_inputs(posts, sources, needs, traffic, program)
@@ -130,7 +133,7 @@ def find_inputs(
     traffic: Traffic,
     program: Program,
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """For every action, per message: when its last needed input was there (MISSING), and that row (NOTHING)."""
+    """For every action, per message: when its last needed input came (MISSING), and its row (NOTHING)."""
     found = []
     for index, action in enumerate(actions):
         input_ns = np.full(len(action.times), MISSING)
@@ -153,9 +156,7 @@ def on_same_machine(endpoint: int, sources: Sequence[Arrivals], traffic: Traffic
     return [i for i, s in enumerate(sources) if traffic.endpoints[s.endpoint].machine == machine]
 
 
-def learn_needs(
-    actions: Sequence[Action], sources: Sequence[Arrivals], traffic: Traffic
-) -> Needs:
+def learn_needs(actions: Sequence[Action], sources: Sequence[Arrivals], traffic: Traffic) -> Needs:
     """Learn what every action needs of every source of its machine, each from its own iterations."""
     found: Needs = {}
     for index, action in enumerate(actions):
@@ -181,7 +182,8 @@ def share_needs(
     shared = dict(needs)
     for keys in pools.values():
         if len(keys) > 1 and len({len(needs[k]) for k in keys}) == 1:
-            shared.update(dict.fromkeys(keys, np.minimum.reduce([needs[k] for k in keys])))
+            least: NDArray[np.int64] = np.minimum.reduce([needs[k] for k in keys])
+            shared.update(dict.fromkeys(keys, least))
     return shared
 
 
@@ -222,4 +224,4 @@ def _needed_index(
     finished = np.searchsorted(ended, begin, side="right")
     done = np.r_[source.first, len(source.times)][np.minimum(finished, len(source.first))]
     which = np.searchsorted(np.flatnonzero(lane.place == 0), np.arange(len(lane.place)), side="right") - 1
-    return done[which] - 1
+    return np.asarray(done[which] - 1)

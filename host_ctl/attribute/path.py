@@ -31,8 +31,16 @@ class Step(IntEnum):
 
 
 PATH = np.dtype(
-    [("start", "<i8"), ("end", "<i8"), ("row", "<i8"), ("src", "<i4"), ("dst", "<i4"), ("iteration", "<i4"), ("step", "u1")]
-)  # fmt: skip
+    [
+        ("start", "<i8"),
+        ("end", "<i8"),
+        ("row", "<i8"),
+        ("src", "<i4"),
+        ("dst", "<i4"),
+        ("iteration", "<i4"),
+        ("step", "u1"),
+    ]
+)
 """One stretch of a critical path: ns on the common clock, and the transfer it belongs to. HOST is time of
 ``src`` between being ready and sending (or granting), TRANSFER the way to ``dst``, CREDIT that of a grant."""
 
@@ -145,8 +153,9 @@ def _previous(
     return after, reached
 
 
-
-def path_time(paths: Table, step: Step, column: str, members: list[int], iterations: int) -> NDArray[np.int64]:
+def path_time(
+    paths: Table, step: Step, column: str, members: list[int], iterations: int
+) -> NDArray[np.int64]:
     """Time of each iteration's critical path that one step of some members takes (ns).
 
     ``column`` says whether the members are the stretch's ``src`` or ``dst``.

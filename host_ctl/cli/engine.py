@@ -98,9 +98,7 @@ def analyze_captures(
         states = wait_states(traffic, program, gates, repairs)
         paths = critical_paths(traffic, program, gates, grants)
         watch.lap("attribute")
-        findings = judge_job(
-            traffic, program, needs, roles, features, charges, paths, repairs, witness_ns
-        )
+        findings = judge_job(traffic, program, needs, roles, features, charges, paths, repairs, witness_ns)
         analysed.append(JobAnalysis(job, program, features, states, paths, findings))
         watch.lap("diagnose")
     verdicts = tuple(v for one in analysed for v in one.findings.verdicts)

@@ -8,7 +8,7 @@ import sys
 
 def main() -> None:
     """Entry point of ``pulse``."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - the distribution installs on 3.10 for DPUs
+    if sys.version_info < (3, 11):
         sys.exit("pulse needs Python 3.11 or newer; only pulse-dpu runs on 3.10")
     from host_ctl.cli.app import run
 

@@ -127,9 +127,7 @@ def _shift(
     return None
 
 
-def _least_from_start(
-    table: NDArray[np.float64], member: int, least_ns: float, times: float
-) -> float:
+def _least_from_start(table: NDArray[np.float64], member: int, least_ns: float, times: float) -> float:
     """What counts when there is no before: healthy machines differ for good, by 1 to 2 % as a rule.
 
     The members' own usual losses tell by how much these do; a fault must stand out five times as far.
@@ -151,7 +149,12 @@ def _relative(table: NDArray[np.float64], *, peers: bool) -> NDArray[np.float64]
 
 
 def _healthy(
-    table: NDArray[np.float64], series: NDArray[np.float64], member: int, inside: NDArray[np.bool_], *, peers: bool
+    table: NDArray[np.float64],
+    series: NDArray[np.float64],
+    member: int,
+    inside: NDArray[np.bool_],
+    *,
+    peers: bool,
 ) -> NDArray[np.float64]:
     """Deviations of healthy iterations: of everybody outside the shift, else of the others inside.
 
@@ -209,9 +212,7 @@ def _best_stretch(total: NDArray[np.float64], n: int) -> list[tuple[int, int]]:
     return [(int(edges[at[0]]), int(edges[at[1]]))] if np.isfinite(gain[at]) else []
 
 
-def _p_of_count(
-    after: NDArray[np.float64], healthy: NDArray[np.float64], excess: float, n: int
-) -> float:
+def _p_of_count(after: NDArray[np.float64], healthy: NDArray[np.float64], excess: float, n: int) -> float:
     """Chance that so many iterations exceed half the shift, given how often healthy ones do.
 
     This is what keeps a few long pauses from counting as a lasting shift, whatever their size.

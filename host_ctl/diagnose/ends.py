@@ -46,7 +46,9 @@ def slow_end(
 ) -> EdgeEnds:
     """Find which end is slow. ``member`` is where the excess was found, ``feature`` egress or ingress."""
     slow = charges[
-        (charges["kind"] == Charge.TRANSFER) & (charges["start"] >= inside[0]) & (charges["start"] < inside[1])
+        (charges["kind"] == Charge.TRANSFER)
+        & (charges["start"] >= inside[0])
+        & (charges["start"] < inside[1])
     ]
     mine = slow[slow["src" if feature == "egress" else "dst"] == member]
     far = "dst" if feature == "egress" else "src"
@@ -63,7 +65,9 @@ def slow_end(
 def congested_share(charges: Table, member: int, feature: str, inside: tuple[int, int]) -> float:
     """Share of a NIC's slow transfer time during which the network signalled congestion."""
     slow = charges[
-        (charges["kind"] == Charge.TRANSFER) & (charges["start"] >= inside[0]) & (charges["start"] < inside[1])
+        (charges["kind"] == Charge.TRANSFER)
+        & (charges["start"] >= inside[0])
+        & (charges["start"] < inside[1])
     ]
     at_src, at_dst = slow["src"] == member, slow["dst"] == member
     mine = slow[{"egress": at_src, "ingress": at_dst, "port": at_src | at_dst}[feature]]
@@ -96,7 +100,11 @@ def _single_edge(
     healthy = [v for m in job.members if m not in answers and (v := _answer_ns(traffic, m)) is not None]
     late = _late_to_answer(answers, healthy)
     if healthy and late is not None:
-        evidence.append(Evidence("time_to_acknowledge", (answers[late] or 0.0) / 1e3, float(np.median(healthy)) / 1e3, "us"))
+        evidence.append(
+            Evidence(
+                "time_to_acknowledge", (answers[late] or 0.0) / 1e3, float(np.median(healthy)) / 1e3, "us"
+            )
+        )
     if late == dst:
         return EdgeEnds("receiver", dst, ((dst, 0.9), (src, 0.1)), tuple(evidence))
     if late == src:
@@ -120,7 +128,7 @@ def _clearly_longer(value: float | None, usual: float | None, traffic: Traffic) 
 def _credit_transit(
     traffic: Traffic, inside: tuple[int, int], column: str | None, endpoint: int | None
 ) -> float | None:
-    """Median transit of credits posted by (``dst``) or for (``src``) an endpoint's edges, ns; None if unseen."""
+    """Median transit (ns) of the credits that an endpoint posts (``dst``) or gets (``src``); None if unseen."""
     t = traffic.transfers
     known = (t["credit_tx"] != MISSING) & (t["credit_rx"] != MISSING)
     known &= (t["credit_tx"] >= inside[0]) & (t["credit_tx"] < inside[1])
@@ -141,7 +149,7 @@ def _late_to_answer(answers: dict[int, float | None], healthy: list[float]) -> i
 
 
 def _answer_ns(traffic: Traffic, endpoint: int) -> float | None:
-    """How long a NIC takes to acknowledge what it gets, at its own tap: an upper quantile (ns), None if unseen."""
+    """How long a NIC takes to acknowledge, at its own tap: an upper quantile (ns), None if unseen."""
     index = traffic.endpoints[endpoint].series
     if index is None:
         return None

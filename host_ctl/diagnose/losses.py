@@ -35,7 +35,9 @@ def count_losses(traffic: Traffic, job: Job, repairs: Table) -> Losses:
     """Count what was lost for certain on the job's links."""
     links = [i for timeline in job.timelines for i in timeline.group.links]
     runs = repairs[np.isin(repairs["link"], links)]
-    runs = runs[np.isin(runs["place"], (LossPlace.BEFORE_SENDER_TAP, LossPlace.BETWEEN_TAPS, LossPlace.UNKNOWN))]
+    runs = runs[
+        np.isin(runs["place"], (LossPlace.BEFORE_SENDER_TAP, LossPlace.BETWEEN_TAPS, LossPlace.UNKNOWN))
+    ]
     lost: Counter[Pair] = Counter()
     before: Counter[int] = Counter()
     for run in runs:
@@ -69,7 +71,9 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
 def _is_outage(runs: Table) -> bool:
     """Whether the same packet was lost again and again: a dead path, not a lossy one."""
     between = runs[runs["place"] == LossPlace.BETWEEN_TAPS]
-    keys = zip(between["link"].tolist(), between["position"].tolist(), between["reverse"].tolist(), strict=True)
+    keys = zip(
+        between["link"].tolist(), between["position"].tolist(), between["reverse"].tolist(), strict=True
+    )
     return any(count >= _LOST_AGAIN for count in Counter(keys).values())
 
 

@@ -49,8 +49,8 @@ def find_patterns(traffic: Traffic, job: Job, features: Features) -> list[Verdic
                 Evidence("members_hit", float(len(members)), float(len(job.members)), "members"),
             ),
             summary=(
-                f"no machine is to blame: {len(pauses)} pauses hit {len(set(names))} machines of {job.id} in turn, "
-                f"{cost / 1e9:.1f} s in all"
+                f"no machine is to blame: {len(pauses)} pauses hit {len(set(names))} machines of "
+                f"{job.id} in turn, {cost / 1e9:.1f} s in all"
             ),
         )
     ]

@@ -19,7 +19,7 @@ from host_ctl.attribute.path import Step, path_time
 from host_ctl.attribute.program import Program
 from host_ctl.attribute.roles import machine_roles, same_role
 from host_ctl.diagnose.decide import Shift, find_shifts
-from host_ctl.diagnose.ends import CONGESTED, EdgeEnds, congested_share, slow_end
+from host_ctl.diagnose.ends import CONGESTED, EdgeEnds, Side, congested_share, slow_end
 from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
@@ -30,6 +30,11 @@ _TRANSFERS_FROM_START = 5.0
 _SECOND_FAULT = 0.5
 _RIVAL = 0.7
 _COSTS = 0.5
+_CAUSE_OF_SIDE: dict[Side, Cause] = {
+    "sender": "nic_slow",
+    "receiver": "receiver_slow",
+    "either": "link_slow",
+}
 _CONTENTION = 0.3
 _NOT_COMPUTING = 2.0  # times the lag after computing
 _ON_PATH = 0.3
@@ -68,16 +73,16 @@ def find_slow(
     alike = same_role(machine_roles(traffic, program, roles))
     for lost in (features.host, features.entry):
         by_machine = np.stack([lost[:, c].mean(axis=1) for c in columns], axis=1)
-        for shift in find_shifts(by_machine, classes=alike, least_ns=MIN_EFFECT * base, usable=usable):
-            cases.append(SlowCase("host", tuple(columns[shift.member]), shift))
+        shifts = find_shifts(by_machine, classes=alike, least_ns=MIN_EFFECT * base, usable=usable)
+        cases.extend(SlowCase("host", tuple(columns[shift.member]), shift) for shift in shifts)
     port = features.egress + features.ingress
     for name, table in (("port", port), ("egress", features.egress), ("ingress", features.ingress)):
         # How long transfers take depends on the place in a tree or pipeline even where the part is the same.
         even = same_role(roles) if not any(roles) else []
-        for shift in find_shifts(
+        shifts = find_shifts(
             table, classes=even, least_ns=MIN_EFFECT * base, usable=usable, from_start=_TRANSFERS_FROM_START
-        ):
-            cases.append(SlowCase(name, (shift.member,), shift))
+        )
+        cases.extend(SlowCase(name, (shift.member,), shift) for shift in shifts)
     cases = [c for c in cases if _costs(c.shift, features, usable) and _holds(c, job, features, paths)]
     kept = _explain_away(cases, traffic, job)
     verdicts = [(case, _verdict(case, traffic, job, features, charges)) for case in kept]
@@ -219,7 +224,10 @@ def _host_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features
 def _host_cause(excess: float, entry: float, inner: float, egress: float) -> tuple[Cause, str]:
     """What keeps a host: computing, a busy CPU, or a slow way from its NIC to its memory."""
     if inner > _CONTENTION * excess and egress > _CONTENTION / 3 * excess:
-        return "cpu_contention", "its sends and its messages in flight stall again and again, as on a busy CPU"
+        return (
+            "cpu_contention",
+            "its sends and its messages in flight stall again and again, as on a busy CPU",
+        )
     if inner > _NOT_COMPUTING * max(entry, 0.0) and inner > _CONTENTION * excess:
         return "receiver_slow", "it starts on time and is slow with every message that it gets"
     return "compute_slow", "it had its input and its credit and still sent late"
@@ -239,7 +247,7 @@ def _excess(table: NDArray[np.float64], case: SlowCase, features: Features) -> f
 def _transfer_verdict(
     case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table
 ) -> Verdict:
-    inside = (job.boundaries_ns[case.shift.onset], job.boundaries_ns[case.shift.end])
+    inside = (int(job.boundaries_ns[case.shift.onset]), int(job.boundaries_ns[case.shift.end]))
     member = job.members[case.names[0]]
     if congested_share(charges, member, case.feature, inside) >= CONGESTED:
         return _congestion_verdict(case, traffic, job, features, charges, inside)
@@ -248,7 +256,7 @@ def _transfer_verdict(
         if case.feature == "port"
         else slow_end(traffic, job, charges, member, case.feature, inside)
     )
-    cause: Cause = {"sender": "nic_slow", "receiver": "receiver_slow", "either": "link_slow"}[ends.side]
+    cause = _CAUSE_OF_SIDE[ends.side]
     scope: Scope = "link" if ends.side == "either" else "nic"
     blamed = traffic.endpoints[ends.blamed] if ends.side != "either" else None
     evidence = (
@@ -271,7 +279,7 @@ def _congestion_verdict(
     job: Job,
     features: Features,
     charges: Table,
-    inside: tuple[np.int64, np.int64],
+    inside: tuple[int, int],
 ) -> Verdict:
     """Slow because the network signalled congestion: the path is to blame, and no machine."""
     member = job.members[case.names[0]]
@@ -345,5 +353,3 @@ def _confidence(shift: Shift) -> float:
     """From how often the accused was the worst and how many iterations say so (rule of succession)."""
     runs = shift.end - shift.onset
     return min(0.99, (shift.share_worst * runs + 1.0) / (runs + 2.0) if not shift.own_past else 0.9)
-
-

@@ -84,11 +84,11 @@ def entered_next(traffic: Traffic, program: Program) -> bool:
         rhythm = program.job.timelines[lane.group].rhythm
         computing = np.median(rhythm.starts_ns[1:] - rhythm.ends_ns[:-1]) if rhythm.units > 1 else 0.0
         numbers = np.unique(traffic.transfers["link"][lane.rows])
-        credits = traffic.credits[np.isin(traffic.credits["link"], numbers)]
+        granted = traffic.credits[np.isin(traffic.credits["link"], numbers)]
         unused = sum(traffic.links[i].unused_credits for i in numbers)
-        if not unused or not len(credits):
+        if not unused or not len(granted):
             continue
-        posted = np.where(credits["tx"] != MISSING, credits["tx"], credits["rx"])
+        posted = np.where(granted["tx"] != MISSING, granted["tx"], granted["rx"])
         ended = int(rhythm.ends_ns[-1])
         if computing > 0 and int(posted.max()) - ended >= _ENTERED * computing:
             return True
@@ -121,9 +121,7 @@ def find_standstill(
     return Standstill(tuple(progress), still, idle, _usual_lag(traffic, program))
 
 
-def _ready_since(
-    traffic: Traffic, program: Program, needs: Needs, item: Progress, iteration: int
-) -> int:
+def _ready_since(traffic: Traffic, program: Program, needs: Needs, item: Progress, iteration: int) -> int:
     """When a lane's next message had all that it needed: its last input, or the message before it."""
     lane = program.lanes[item.lane]
     ready = int(send_end(traffic.transfers[lane.rows]).max()) if item.sent else 0

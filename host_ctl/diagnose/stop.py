@@ -46,9 +46,7 @@ class Stop:
     unsure: str | None = None
 
 
-def find_stop(
-    traffic: Traffic, program: Program, needs: Needs, repairs: Table, witness_ns: int
-) -> Stop:
+def find_stop(traffic: Traffic, program: Program, needs: Needs, repairs: Table, witness_ns: int) -> Stop:
     """Judge the end of a job; ``witness_ns`` is until when the captures are known to have run (common ns)."""
     job = program.job
     progress, iteration = lane_progress(traffic, program)
@@ -63,7 +61,9 @@ def find_stop(
     pause = int(np.diff(times).max(initial=0))
     if silence <= max(_PAUSES * pause, job.iteration_ns):
         if _dried_up(traffic, program, max(witness_ns, last)):
-            return Stop(unsure=f"{job.id} falls silent inside an operator, but the captures end too soon to tell")
+            return Stop(
+                unsure=f"{job.id} falls silent inside an operator, but the captures end too soon to tell"
+            )
         return Stop()
     pending = _unanswered(traffic, program, repairs, last)
     if len(pending):
@@ -77,8 +77,8 @@ def _activity(traffic: Traffic, program: Program) -> NDArray[np.int64]:
     t = traffic.transfers[np.concatenate([lane.rows for lane in program.lanes])]
     whole = t[(t["flags"] & MessageFlag.REPEATED) == 0]
     links = [i for timeline in program.job.timelines for i in timeline.group.links]
-    credits = traffic.credits[np.isin(traffic.credits["link"], links)]
-    times = np.concatenate([send_start(t), arrival(whole), credits["tx"], credits["rx"]])
+    granted = traffic.credits[np.isin(traffic.credits["link"], links)]
+    times = np.concatenate([send_start(t), arrival(whole), granted["tx"], granted["rx"]])
     return np.sort(times[times != MISSING])
 
 
@@ -183,7 +183,7 @@ def _attempts(traffic: Traffic, program: Program, since: int, lost: dict[Pair, i
 def _standing_verdict(
     traffic: Traffic, program: Program, state: Standstill, iteration: int, last: int, silence: int
 ) -> Verdict:
-    """Nobody repeats: the member that lacks nothing and does not act has stopped, the first one if several."""
+    """Nobody repeats: the member that lacks nothing and does not act has stopped (the first, if several)."""
     suspects = _suspects(traffic, state)
     machine, probability = next(iter(suspects.items()))
     sure = probability >= _SURE
@@ -197,7 +197,7 @@ def _standing_verdict(
             Evidence("messages_sent", float(_least(state)), float(_usual(state.progress)), "messages"),
             Evidence("members_waiting", float(waiting), None, "members"),
         ),
-        f"{name} has stopped (hang): it has its input and its credit and sends nothing, {waiting} others wait",
+        f"{name} has stopped (hang): it has its input and its credit and sends nothing; {waiting} others wait",
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from dpu_app.wire.frame import CaptureKind, CaptureMode
 from host_ctl.errors import printable
 from pulse_native import CaptureReader, PacketBatch
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 19
 _ZSTD_CHUNK = 1 << 12
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -47,9 +47,13 @@ def summarize_operators(timeline: GroupTimeline, traffic: Traffic) -> list[Opera
         duration, active = np.median(np.array(times), axis=0)
         found.append(
             OperatorSummary(
-                _KINDS[timeline.group.algorithm], timeline.group.id, len(times), size,
-                float(duration), float(active),
-            )  # fmt: skip
+                _KINDS[timeline.group.algorithm],
+                timeline.group.id,
+                len(times),
+                size,
+                float(duration),
+                float(active),
+            )
         )
     return found
 

@@ -73,6 +73,10 @@ def _similar(a: NDArray[np.bool_], b: NDArray[np.bool_], least: float) -> bool:
     return union > 0 and int((a & b).sum()) >= least * union
 
 
+def _any(activity: NDArray[np.bool_], links: Sequence[int]) -> NDArray[np.bool_]:
+    return np.asarray(activity[list(links)].any(axis=0))
+
+
 def _cluster(
     traffic: Traffic, counts: NDArray[np.int64], activity: NDArray[np.bool_]
 ) -> list[tuple[int, ...]]:
@@ -124,10 +128,10 @@ def _join_leftovers(
         while grew:
             grew = False
             nodes = {n for i in current for n in (traffic.links[i].src, traffic.links[i].dst)}
-            active = activity[sorted(current)].any(axis=0)
+            active = _any(activity, sorted(current))
             for other in list(pool):
                 touches = any(traffic.links[i].src in nodes or traffic.links[i].dst in nodes for i in other)
-                if touches and _similar(active, activity[list(other)].any(axis=0), _SAME_TIMES):
+                if touches and _similar(active, _any(activity, other), _SAME_TIMES):
                     current |= set(other)
                     pool.remove(other)
                     grew = True

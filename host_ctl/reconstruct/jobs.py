@@ -139,9 +139,7 @@ def _partition(
     return sorted(parts.values(), key=lambda p: (-len(p), p))
 
 
-def _belong_together(
-    a: GroupTimeline, b: GroupTimeline, aside: Sequence[Group], traffic: Traffic
-) -> bool:
+def _belong_together(a: GroupTimeline, b: GroupTimeline, aside: Sequence[Group], traffic: Traffic) -> bool:
     """Whether two groups share a NIC, or a rhythm and a machine (or a collective of the start)."""
     if set(a.group.members) & set(b.group.members):
         return True

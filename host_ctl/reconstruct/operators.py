@@ -10,6 +10,7 @@ silence between them stay together as one burst, which later stages must not min
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ def cut_operators(traffic: Traffic, group: Group, index: int) -> tuple[Operator,
     cuts = _balanced_cuts(start, busy_until, links, len(group.links))
     edges = [0, *(int(c) for c in cuts), len(rows)]
     operators = []
-    for a, b in zip(edges[:-1], edges[1:], strict=True):
+    for a, b in pairwise(edges):
         if a == b:
             continue
         part = t[a:b]
@@ -93,7 +94,7 @@ def _balanced_cuts(
     if not len(candidates):
         return candidates
     length = silence[candidates - 1]
-    return candidates[length >= _SHORT_SILENCE * np.percentile(length, 75)]
+    return np.asarray(candidates[length >= _SHORT_SILENCE * np.percentile(length, 75)])
 
 
 def _moved(links: NDArray[np.int64], n_links: int, candidates: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -145,7 +146,7 @@ def _mark_incomplete(
     if len(operators) < 2:
         return tuple(operators)
     at = np.cumsum([0, *(o.messages for o in operators)])
-    counts = [np.bincount(links[a:b], minlength=n_links) for a, b in zip(at[:-1], at[1:], strict=True)]
+    counts = [np.bincount(links[a:b], minlength=n_links) for a, b in pairwise(at)]
     last = counts[-1]
     known = any(np.array_equal(last, c) for c in counts[:-1])
     proportional = last.max() == last.min() and all(c.max() == c.min() for c in counts[1:-1])

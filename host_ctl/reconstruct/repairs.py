@@ -45,7 +45,10 @@ REPAIR = np.dtype(
     ]
 )
 """One run of repeated packets of a link: ns on the common clock, the transfer that it held up first.
-``position`` is that of the first repeated packet. ``reverse`` marks repeats of credits, which travel from the link's destination to its source."""
+
+``position`` is that of the first repeated packet. ``reverse`` marks repeats of credits, which travel from
+the link's destination to its source.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +123,7 @@ def _credit_repairs(traffic: Traffic, number: int, first_row: int, table: Table)
     return out
 
 
-def _repairs(
-    number: int, first_row: int, table: Table, sent: _Runs | None, got: _Runs | None
-) -> Table:
+def _repairs(number: int, first_row: int, table: Table, sent: _Runs | None, got: _Runs | None) -> Table:
     runs = sent if sent is not None else got
     if runs is None or not len(runs.start):
         return np.empty(0, REPAIR)

@@ -46,7 +46,7 @@ TRANSFER = np.dtype(
 )
 """One data message. Times are ns on the common clock, MISSING where the end has no capture.
 ``position`` counts the packets of the flow before it (the PSN, unwrapped); ``link`` and ``edge`` index
-:class:`Traffic`'s lists; ``credit_tx`` is when the receiver granted it, ``credit_rx`` when the sender knew."""
+:class:`Traffic`'s lists; the receiver granted it at ``credit_tx``, and the sender knew at ``credit_rx``."""
 
 CREDIT = np.dtype([("tx", "<i8"), ("rx", "<i8"), ("link", "<u4"), ("index", "<u4")])
 
@@ -270,7 +270,7 @@ def unwrap_psn(psn: NDArray[np.int64]) -> NDArray[np.int64]:
     if not len(psn):
         return psn
     step = (np.diff(psn) + _PSN_SPACE // 2) % _PSN_SPACE - _PSN_SPACE // 2
-    return psn[0] + np.r_[0, np.cumsum(step)]
+    return np.asarray(psn[0] + np.r_[0, np.cumsum(step)])
 
 
 def _pair_links(views: dict[_FlowKey, tuple[_View | None, _View | None]]) -> dict[_FlowKey, _FlowKey]:
@@ -308,7 +308,7 @@ def _carries_credits(
     views: dict[_FlowKey, tuple[_View | None, _View | None]],
     reverse: dict[_FlowKey, _FlowKey],
 ) -> bool:
-    """Whether small writes of this flow run against data: of its own connection, or of any between the two."""
+    """Whether small writes of this flow run against data: of its connection, else of any of the pair."""
     other = reverse.get(key)
     if other is not None:
         return _has_bulk(views[other])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,70 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpu_app.wire import records
-from host_ctl.align.clock import Alignment, NicClock
+from host_ctl.align.clock import NicClock
 from host_ctl.align.solve import align
-from host_ctl.ingest.series import NicSeries
-from tests.host_ctl.made import flow, series, table
-
-EPOCH_NS = 1_700_000_000_000_000_000
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """True errors of the NICs' clocks: offset in ns at the epoch, drift in ppm."""
-
-    offset_ns: NDArray[np.int64]
-    drift_ppm: NDArray[np.float64]
-
-    def stamp(self, nic: int, since_epoch_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        drifted = np.rint(since_epoch_ns * self.drift_ppm[nic] * 1e-6).astype(np.int64)
-        return EPOCH_NS + since_epoch_ns + self.offset_ns[nic] + drifted
-
-    def error_ns(self, alignment: Alignment, nic: int, span_ns: int) -> float:
-        """The largest difference, over the span, of a NIC's corrected clock from that of the first NIC."""
-        at = np.linspace(0, span_ns, 50).astype(np.int64)
-        common = alignment.clocks[nic].to_common(self.stamp(nic, at))
-        return float(np.abs(common - alignment.clocks[0].to_common(self.stamp(0, at))).max())
-
-
-def captured(
-    clocks: Clocks,
-    edges: dict[tuple[int, int], int],
-    *,
-    seed: int,
-    span_ns: int,
-    packets: int = 400,
-    queue_ns: float = 3000.0,
-) -> list[NicSeries]:
-    """What NICs see of packets over ``edges`` (sender, receiver) -> least delay in ns."""
-    rng = np.random.default_rng(seed)
-    n = len(clocks.offset_ns)
-    flows: list[list[NDArray[np.void]]] = [[] for _ in range(n)]
-    markers: list[list[NDArray[np.void]]] = [[] for _ in range(n)]
-    for qpn, ((a, b), delay) in enumerate(edges.items()):
-        sent = np.sort(rng.integers(0, span_ns, packets))
-        # Some packets meet no queue, most do.
-        queue = rng.exponential(queue_ns, packets) * (rng.random(packets) < 0.8)
-        for nic, when in ((a, sent), (b, sent + delay + queue.astype(np.int64))):
-            index = len(flows[nic])
-            flows[nic].append(flow(index, a, b, qpn))
-            markers[nic].append(
-                table(
-                    records.MARKER,
-                    packets,
-                    ns=clocks.stamp(nic, when),
-                    flow=index,
-                    psn=np.arange(packets) * 16 + 5,
-                    kind=records.MarkerKind.FIRST,
-                )
-            )
-    return [series(i, flows[i], markers[i]) for i in range(n)]
-
-
-def both_ways(n: int, delay_ns: int) -> dict[tuple[int, int], int]:
-    """Neighbours of a ring, data one way and something the other way."""
-    return {pair: delay_ns for i in range(n) for pair in ((i, (i + 1) % n), ((i + 1) % n, i))}
+from tests.host_ctl.made import Clocks, both_ways, captured, series
 
 
 def clocks_of(offsets_ns: Sequence[int], drifts_ppm: Sequence[float]) -> Clocks:

@@ -34,6 +34,7 @@ from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
 _PAUSES = 3.0
 _SURE = 0.8
 _HEARD = 0.95
+_SILENT = 0.85
 _OVERDUE = 0.02
 _UNITS = 1 << 32
 
@@ -66,9 +67,9 @@ def find_stop(traffic: Traffic, program: Program, needs: Needs, repairs: Table, 
             )
         return Stop()
     pending = _unanswered(traffic, program, repairs, last)
-    if len(pending):
-        return Stop(_unanswered_verdict(traffic, program, pending, iteration, last, silence))
     state = find_standstill(traffic, program, needs, progress, iteration)
+    if len(pending):
+        return Stop(_unanswered_verdict(traffic, program, state, pending, iteration, last, silence))
     return Stop(_standing_verdict(traffic, program, state, iteration, last, silence))
 
 
@@ -113,7 +114,13 @@ def _unanswered(traffic: Traffic, program: Program, repairs: Table, last: int) -
 
 
 def _unanswered_verdict(
-    traffic: Traffic, program: Program, pending: Table, iteration: int, last: int, silence: int
+    traffic: Traffic,
+    program: Program,
+    state: Standstill,
+    pending: Table,
+    iteration: int,
+    last: int,
+    silence: int,
 ) -> Verdict:
     """Somebody repeats and gets no answer: a dead process if the packets arrive, else a dead link."""
     lost: dict[Pair, set[int]] = {}
@@ -133,12 +140,14 @@ def _unanswered_verdict(
     if crashed:
         # The packets arrive and nobody answers: that is the receiver, whatever else may be silent.
         nic, probability = deaf[0], _HEARD
+    if not crashed and probability < _SURE:
+        nic, probability = _silent_end(state, {pair[1] for pair in lost}, (nic, probability))
     endpoint = traffic.endpoints[nic]
     sure = probability >= _SURE
     cause: Cause = "crash" if crashed else "link_down"
     ends = tuple(
         Candidate(traffic.endpoints[n].machine, traffic.endpoints[n].nic, round(p, 4))
-        for n, p in ([(nic, probability)] if crashed else where.nics[:3])
+        for n, p in ([(nic, probability)] if sure else where.nics[:3])
         if p >= 0.01
     )
     total = int(pending["packets"].sum())
@@ -151,6 +160,17 @@ def _unanswered_verdict(
         (Evidence("unanswered_repeats", float(total), 0.0, "packets"),),
         f"{name} {what} ({cause.replace('_', ' ')}): {total} repeats unanswered",
     )  # fmt: skip
+
+
+def _silent_end(
+    state: Standstill, receivers: set[int], otherwise: tuple[int, float]
+) -> tuple[int, float]:
+    """The one unreached receiver that also left undone what it could have sent.
+
+    A receiver behind a dead path still passes on what it has; one whose own NIC is dead does not.
+    """
+    silent = [n for n in receivers if n in state.idle]
+    return (silent[0], _SILENT) if len(silent) == 1 else otherwise
 
 
 def _outage_start(traffic: Traffic, pending: Table) -> int:

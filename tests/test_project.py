@@ -58,9 +58,9 @@ def test_every_source_file_states_its_licence(folder: str) -> None:
 
 def test_no_file_names_a_place_outside_the_repository() -> None:
     # Put together, so that this file does not name them itself.
-    forbidden = re.compile(
-        r"(?<![\w.~])/(?:home|root|work|farm|Users)/\w|" + "index" + r"[-_]url\s*=|" + "simple/"
-    )
+    places = r"(?<![\w.~])/(?:home|root|work|farm|Users)/\w"
+    registries = "|".join(("index" + r"[-_]url", "/sim" + "ple/", "pypi" + r"\.\w", "python" + "hosted"))
+    forbidden = re.compile(f"{places}|{registries}")
     named = []
     for path in tracked_texts():
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

@@ -11,8 +11,8 @@ CXX_FILES := $(filter %.cpp %.hpp,$(NATIVE_SOURCES))
 EXTENSION_SOURCES := $(filter-out native/tests/% native/fuzz/% native/bench/%,$(NATIVE_SOURCES))
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
-.PHONY: setup tools test test-native test-sanitizers test-python test-py310 lint lint-python lint-native format \
-  demo bench fuzz nightly clean
+.PHONY: setup tools test test-native test-sanitizers test-python test-py310 lint lint-python lint-native \
+  lint-deep format demo bench fuzz nightly clean
 
 setup: .venv/native-built
 
@@ -81,6 +81,10 @@ lint-python: setup tools
 
 lint-native: test-native tools
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	printf '%s\n' native/src/*.cpp | xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native --checks='-clang-analyzer-*'
+
+# The path-sensitive checks take four times as long as all others together.
+lint-deep: test-native tools
 	printf '%s\n' native/src/*.cpp | xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native
 
 format: tools
@@ -99,7 +103,7 @@ fuzz: .venv/python-ready
 	  -DPULSE_SANITIZE=address,undefined,fuzzer-no-link
 	$(BIN)/cmake --build build/fuzz
 
-nightly: test test-py310 fuzz
+nightly: test test-py310 lint lint-deep fuzz
 	for target in build/fuzz/fuzz_*; do \
 	  [ -x $$target ] && [ -f $$target ] || continue; \
 	  $$target -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=4096 || exit 1; \

@@ -30,6 +30,7 @@ _TRANSFERS_FROM_START = 5.0
 _SECOND_FAULT = 0.5
 _RIVAL = 0.7
 _COSTS = 0.5
+_RULES_PATH = 0.6
 _CAUSE_OF_SIDE: dict[Side, Cause] = {
     "sender": "nic_slow",
     "receiver": "receiver_slow",
@@ -84,7 +85,7 @@ def find_slow(
         )
         cases.extend(SlowCase(name, (shift.member,), shift) for shift in shifts)
     cases = [c for c in cases if _costs(c.shift, features, usable) and _holds(c, job, features, paths)]
-    kept = _explain_away(cases, traffic, job)
+    kept = _explain_away(cases, traffic, job, paths)
     verdicts = [(case, _verdict(case, traffic, job, features, charges)) for case in kept]
     return [_undecided(v, c, traffic, job) if c.rivals and v.machine else v for c, v in verdicts]
 
@@ -138,7 +139,7 @@ def path_excess(case: SlowCase, job: Job, paths: Table) -> float:
     return float(own.mean()) - (float(np.median(others)) if others else 0.0)
 
 
-def _explain_away(cases: list[SlowCase], traffic: Traffic, job: Job) -> list[SlowCase]:
+def _explain_away(cases: list[SlowCase], traffic: Traffic, job: Job, paths: Table) -> list[SlowCase]:
     """Keep the costliest case, and others only of unrelated machines and of comparable cost.
 
     A fault changes what its neighbours do. Peers of one role tell a second fault from that; where only
@@ -149,35 +150,60 @@ def _explain_away(cases: list[SlowCase], traffic: Traffic, job: Job) -> list[Slo
     kept: list[SlowCase] = []
     for case in cases:
         if not kept:
-            kept.append(replace(case, rivals=_rivals(case, cases, traffic, job)))
+            kept.append(replace(case, rivals=_rivals(case, cases, traffic, job, paths)))
             continue
         comparable = case.shift.excess_ns >= _SECOND_FAULT * kept[0].shift.excess_ns
-        if comparable and not case.shift.own_past and not any(_related(case, k, traffic, job) for k in kept):
+        if not comparable or case.shift.own_past:
+            continue
+        if not any(_related(case, k, traffic, job, paths) for k in kept):
             kept.append(case)
     return kept
 
 
-def _rivals(case: SlowCase, cases: list[SlowCase], traffic: Traffic, job: Job) -> tuple[int, ...]:
+def _rivals(
+    case: SlowCase, cases: list[SlowCase], traffic: Traffic, job: Job, paths: Table
+) -> tuple[int, ...]:
     """Members of other machines that changed nearly as much, where only the own past could be compared."""
     if not case.shift.own_past:
         return ()
-    return tuple(
+    machine = _machine_of(case, traffic, job)
+    found = {
         other.names[0]
         for other in cases
-        if other.feature == case.feature
-        and _machine_of(other, traffic, job) != _machine_of(case, traffic, job)
-        and other.shift.excess_ns >= _RIVAL * case.shift.excess_ns
-    )
+        if other.feature == case.feature and other.shift.excess_ns >= _RIVAL * case.shift.excess_ns
+    }
+    if case.feature == "host":
+        change = _path_change(case, job, paths)
+        own = max(change[n] for n in case.names)
+        found |= {n for n, other in enumerate(change) if other > own}
+    return tuple(n for n in sorted(found) if traffic.endpoints[job.members[n]].machine != machine)
 
 
-def _related(a: SlowCase, b: SlowCase, traffic: Traffic, job: Job) -> bool:
-    """Whether two cases are of one machine, or of neighbours of which one is slow on the wire."""
+def _path_change(case: SlowCase, job: Job, paths: Table) -> list[float]:
+    """How much more of the critical path each member's host takes inside the shift than outside (ns)."""
+    inside = np.zeros(job.iterations, dtype=bool)
+    inside[case.shift.onset : case.shift.end] = True
+    outside = ~inside
+    outside[:1] = outside[-1:] = False
+    times = [path_time(paths, Step.HOST, "src", [m], job.iterations) for m in job.members]
+    if not outside.any():
+        return [0.0] * len(times)
+    return [float(t[inside].mean() - t[outside].mean()) for t in times]
+
+
+def _related(a: SlowCase, b: SlowCase, traffic: Traffic, job: Job, paths: Table) -> bool:
+    """Whether case ``a`` is of the same machine as ``b``, or follows from it as a neighbour's.
+
+    A neighbour of a slow wire is never accused beside it. A neighbour of a slow host may be late for want
+    of acknowledgements, which captures do not tell from its own lateness unless it rules the critical path.
+    """
     if _machine_of(a, traffic, job) == _machine_of(b, traffic, job):
         return True
-    if a.feature == b.feature == "host":
-        return False
     ends = (job.members[a.names[0]], job.members[b.names[0]])
-    return ends in traffic.edges or ends[::-1] in traffic.edges
+    neighbours = ends in traffic.edges or ends[::-1] in traffic.edges
+    if a.feature == b.feature == "host":
+        return neighbours and path_excess(a, job, paths) < _RULES_PATH * a.shift.excess_ns
+    return neighbours
 
 
 def _machine_of(case: SlowCase, traffic: Traffic, job: Job) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from host_ctl.attribute.program import Arrivals, Lane, Program
 from host_ctl.reconstruct.transfers import MISSING, Traffic, send_end, send_start
 
 _ENTERED = 0.5
+_ALWAYS = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,29 @@ def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], i
     """
     found: list[Progress] = []
     iteration = -1
-    for number in range(len(program.job.timelines)):
-        lanes = [(i, lane) for i, lane in enumerate(program.lanes) if lane.group == number and lane.volume]
+    for number, timeline in enumerate(program.job.timelines):
+        lanes = [(i, lane) for i, lane in enumerate(program.lanes) if lane.group == number]
         unit = max((int(lane.group_unit[-1]) for _, lane in lanes), default=-1)
-        mine = [_progress(traffic, program, index, unit) for index, lane in lanes]
+        mine = [_progress(traffic, program, i, unit) for i, lane in lanes if lane.volume]
+        if not timeline.regular:
+            mine = _irregular(traffic, program, lanes, unit)
         if len({p.sent / p.volume for p in mine}) > 1:
             found.extend(mine)
             iteration = max(iteration, max(int(lane.iteration_of_unit[unit]) for _, lane in lanes))
     return found, iteration
+
+
+def _irregular(
+    traffic: Traffic, program: Program, lanes: list[tuple[int, Lane]], unit: int
+) -> list[Progress]:
+    """Where sizes change every time, a lane is behind when it has sent nothing that it always sends."""
+    found = []
+    for index, lane in lanes:
+        took_part = np.bincount(lane.group_unit, minlength=unit + 1)[:unit] > 0
+        item = _progress(traffic, program, index, unit)
+        if len(took_part) and took_part.mean() >= _ALWAYS:
+            found.append(replace(item, sent=min(item.sent, 1), volume=1))
+    return found
 
 
 def next_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], int]:

@@ -36,7 +36,6 @@ _SURE = 0.8
 _HEARD = 0.95
 _SILENT = 0.85
 _OVERDUE = 0.02
-_UNITS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +88,15 @@ def _dried_up(traffic: Traffic, program: Program, witness_ns: int) -> bool:
     Unusual is what a healthy member shows for no more than a small share of its time inside operators.
     """
     allowed = _OVERDUE / len(program.job.members)
+    starts = np.sort([o.start_ns for t in program.job.timelines for o in t.operators])
     for member in program.job.members:
         lanes = [lane for lane in program.lanes if member in traffic.edges[lane.edge] and lane.volume]
         if not lanes:
             continue
-        rows = np.concatenate([lane.rows for lane in lanes])
-        unit = np.concatenate([lane.group_unit + lane.group * _UNITS for lane in lanes])
-        t = traffic.transfers[rows]
-        times = np.concatenate([send_start(t), arrival(t)])
-        order = np.argsort(times, kind="stable")
-        times, unit = times[order], np.concatenate([unit, unit])[order]
-        gaps = np.diff(times)[unit[1:] == unit[:-1]]
+        t = traffic.transfers[np.concatenate([lane.rows for lane in lanes])]
+        times = np.sort(np.concatenate([send_start(t), arrival(t)]))
+        begun = np.searchsorted(starts, times, side="right")
+        gaps = np.diff(times)[begun[1:] == begun[:-1]]
         silence = witness_ns - int(times[-1])
         beyond = np.maximum(gaps - silence, 0).sum() / max(1, int(gaps.sum()))
         if silence > 0 and beyond < allowed:
@@ -162,9 +159,7 @@ def _unanswered_verdict(
     )  # fmt: skip
 
 
-def _silent_end(
-    state: Standstill, receivers: set[int], otherwise: tuple[int, float]
-) -> tuple[int, float]:
+def _silent_end(state: Standstill, receivers: set[int], otherwise: tuple[int, float]) -> tuple[int, float]:
     """The one unreached receiver that also left undone what it could have sent.
 
     A receiver behind a dead path still passes on what it has; one whose own NIC is dead does not.

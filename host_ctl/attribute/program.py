@@ -168,12 +168,21 @@ def _lane(
     return Lane(edge, number, rows, iteration, unit, place, base, first, iteration_of_unit, volume)
 
 
+def _has_arrived(traffic: Traffic, endpoint: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """What the receiver's own capture did not show while it was running has not arrived."""
+    index = traffic.endpoints[endpoint].series
+    if index is None:
+        return np.ones(len(rows), dtype=bool)
+    series, clock = traffic.series[index], traffic.clocks[index]
+    running = clock.to_common(np.array([series.first_ns, max(series.last_ns, series.witness_ns)]))
+    sent = send_start(traffic.transfers[rows])
+    seen = traffic.transfers["rx_end"][rows] != MISSING
+    return np.asarray(seen | (sent < running[0]) | (sent > running[1]))
+
+
 def _arrivals(endpoint: int, number: int, lanes: list[Lane], traffic: Traffic) -> Arrivals:
     rows = np.concatenate([lane.rows for lane in lanes])
-    if traffic.endpoints[endpoint].series is not None:
-        # What the receiver's own capture never showed has not arrived.
-        seen = traffic.transfers["rx_end"][rows] != MISSING
-        rows = rows[seen] if seen.any() else rows
+    rows = rows[_has_arrived(traffic, endpoint, rows)]
     times = arrival(traffic.transfers[rows])
     order = np.argsort(times, kind="stable")
     bases = np.stack([lane.base for lane in lanes])

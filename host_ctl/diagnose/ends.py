@@ -53,6 +53,8 @@ def slow_end(
     mine = slow[slow["src" if feature == "egress" else "dst"] == member]
     far = "dst" if feature == "egress" else "src"
     others, lost = _by_far_end(mine, far)
+    if not len(others):
+        return EdgeEnds("either", member, ((member, 0.5),), ())
     edges = [e for e in traffic.edges if e[0 if feature == "egress" else 1] == member]
     if len(edges) > 1 and len(others) > 1 and lost.max() < _MOST * lost.sum():
         side: Side = "sender" if feature == "egress" else "receiver"
@@ -128,7 +130,7 @@ def _clearly_longer(value: float | None, usual: float | None, traffic: Traffic) 
 def _credit_transit(
     traffic: Traffic, inside: tuple[int, int], column: str | None, endpoint: int | None
 ) -> float | None:
-    """Median transit (ns) of the credits that an endpoint posts (``dst``) or gets (``src``); None if unseen."""
+    """Median transit (ns) of the credits an endpoint posts (``dst``) or gets (``src``); None if unseen."""
     t = traffic.transfers
     known = (t["credit_tx"] != MISSING) & (t["credit_rx"] != MISSING)
     known &= (t["credit_tx"] >= inside[0]) & (t["credit_tx"] < inside[1])

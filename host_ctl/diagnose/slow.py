@@ -202,7 +202,8 @@ def _related(a: SlowCase, b: SlowCase, traffic: Traffic, job: Job, paths: Table)
     ends = (job.members[a.names[0]], job.members[b.names[0]])
     neighbours = ends in traffic.edges or ends[::-1] in traffic.edges
     if a.feature == b.feature == "host":
-        return neighbours and path_excess(a, job, paths) < _RULES_PATH * a.shift.excess_ns
+        meanwhile = replace(a, shift=replace(a.shift, onset=b.shift.onset, end=b.shift.end))
+        return neighbours and path_excess(meanwhile, job, paths) < _RULES_PATH * path_excess(b, job, paths)
     return neighbours
 
 

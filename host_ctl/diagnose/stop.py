@@ -212,7 +212,7 @@ def _standing_verdict(
             Evidence("messages_sent", float(_least(state)), float(_usual(state.progress)), "messages"),
             Evidence("members_waiting", float(waiting), None, "members"),
         ),
-        f"{name} has stopped (hang): it has its input and its credit and sends nothing; {waiting} others wait",
+        f"{name} has stopped (hang): it has input and credit and sends nothing; {waiting} others wait",
     )  # fmt: skip
 
 

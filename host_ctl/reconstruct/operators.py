@@ -22,6 +22,7 @@ from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 _EQUAL_COUNTS = 0.15
 _SHORT_SILENCE = 0.1
 _MIN_EVEN = 3
+_CLEAR_GAP = 3.0
 _NEARLY_EVERY = 0.9  # a share may be empty once
 _MAX_CANDIDATES = 20_000
 
@@ -136,7 +137,9 @@ def _long_silence(silence: NDArray[np.int64]) -> float:
     if len(ordered) < 2 * _MIN_EVEN:
         return float(ordered[-1]) if len(ordered) else 0.0
     ratio = ordered[_MIN_EVEN - 1 : -1] / ordered[_MIN_EVEN:]
-    return float(ordered[_MIN_EVEN - 1 + int(np.argmax(ratio[: max(1, len(ratio) // 2)]))])
+    widest = int(np.argmax(ratio))
+    # Without a clear gap nothing pauses inside an operator, and every silence may lie between two.
+    return float(ordered[_MIN_EVEN - 1 + widest] if ratio[widest] >= _CLEAR_GAP else ordered[-1])
 
 
 def _mark_incomplete(

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is measured: captures of a simulated job, or given ones, repeated until they are long enough.
 
-A simulated job is made longer by more iterations, so that PSNs, credits and times go on as in a real one.
-Given captures are repeated with later times; every repetition is a new life of their queue pairs.
+The simulated job moves slots of half a MiB over fast links, as collective libraries do by default: the work
+of the later stages grows with messages, that of the first with packets. A longer capture comes from larger
+collectives, so that PSNs, credits and times go on as in a real one. Given captures are repeated with later
+times; every repetition is a new life of their queue pairs.
 """
 
 from __future__ import annotations
@@ -19,7 +21,12 @@ from sim.scenarios import build
 
 SCENARIO = "slow_compute-dp-on_entry"
 SEED = 1
-_PACKETS_PER_STEP = 4_000  # of this scenario and seed, all NICs, rounded down
+STEPS = 20
+_SLOT_BYTES = 512 << 10
+_LINK_GBPS = 100.0
+_COMPUTE_NS = 3_000_000
+_BYTES_PER_PACKET = 320  # collective bytes per packet of a step, all captures together, rounded up
+_MIN_COLLECTIVE_BYTES = 512 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +45,19 @@ class BenchInput:
 
 def simulated_captures(packets: int, keep: Path) -> BenchInput:
     """Captures of one simulated job with at least about ``packets`` packets; kept for the next run."""
-    steps = max(8, -(-packets // _PACKETS_PER_STEP))
-    folder = keep / f"{SCENARIO}-{SEED}-{steps}"
+    collective = max(_MIN_COLLECTIVE_BYTES, packets // STEPS * _BYTES_PER_PACKET)
+    folder = keep / f"{SCENARIO}-{SEED}-{collective}"
     if not (folder / "truth.json").is_file():
-        scenario = build(SCENARIO, SEED)
-        longer = tuple(replace(job, steps=steps) for job in scenario.jobs)
-        run_scenario(replace(scenario, jobs=longer), folder)
+        drawn = build(SCENARIO, SEED)
+        jobs = tuple(
+            replace(job, steps=STEPS, collective_bytes=collective, compute_ns=_COMPUTE_NS)
+            for job in drawn.jobs
+        )
+        stack = replace(drawn.stack, slot_bytes=_SLOT_BYTES)
+        network = replace(drawn.network, rate_gbps=_LINK_GBPS)
+        run_scenario(replace(drawn, jobs=jobs, stack=stack, network=network), folder)
     files, _ = find_captures([folder], {})
-    return _input(f"simulated {SCENARIO}, seed {SEED}, {steps} iterations", files)
+    return _input(f"simulated {SCENARIO}, seed {SEED}, {STEPS} iterations of {collective >> 10} KiB", files)
 
 
 def given_captures(folder: Path, packets: int, keep: Path) -> BenchInput:

@@ -32,6 +32,7 @@ class FrontCounts:
 
     packets: int
     roce: int
+    messages: int
     frames: int
     frame_bytes: int
 
@@ -86,6 +87,7 @@ class OfflineResult:
             "packets": self.packets,
             "bytes": self.bytes,
             "roce_packets": self.counts.roce,
+            "messages": self.counts.messages,
             "frames": self.counts.frames,
             "frame_bytes": self.counts.frame_bytes,
             "health": self.health,
@@ -98,7 +100,7 @@ class OfflineResult:
         """The same as a table."""
         lines = [
             f"{self.source}: {self.packets:,} packets, {self.bytes / 1e6:.1f} MB, health {self.health}",
-            f"{self.counts.frames} frames, {self.counts.frame_bytes / 1e6:.2f} MB",
+            f"{self.counts.messages:,} messages and credits, {self.counts.frames} frames",
             "",
             f"{'step':<24}{'ms':>10}{'ns/packet':>12}{'packets/s':>14}",
         ]
@@ -153,7 +155,7 @@ def _measure_front(captures: tuple[CaptureFiles, ...]) -> tuple[dict[str, float]
     ``parse and meter``.
     """
     watch = _Stopwatch()
-    packets = roce = frames = frame_bytes = 0
+    packets = roce = messages = frames = frame_bytes = 0
     for files in captures:
         metering = Metering(NicIdentity(files.machine, files.nic), "bench")
         produced: list[Frame] = []
@@ -172,8 +174,9 @@ def _measure_front(captures: tuple[CaptureFiles, ...]) -> tuple[dict[str, float]
             with watch("frame decode"):
                 _decode(data)
             frame_bytes += len(data)
+            messages += len(frame.tables.messages) + len(frame.tables.controls)
         frames += len(produced)
-    return watch.seconds, FrontCounts(packets, roce, frames, frame_bytes)
+    return watch.seconds, FrontCounts(packets, roce, messages, frames, frame_bytes)
 
 
 def _read(files: CaptureFiles, watch: _Stopwatch) -> Iterator[PacketBatch]:

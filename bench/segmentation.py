@@ -28,7 +28,9 @@ def silence_cuts(start: NDArray[np.int64], end: NDArray[np.int64], longer_than_n
     return 1 + int((start[1:] - busy_until[:-1] > longer_than_ns).sum())
 
 
-def volume_cuts(sizes: NDArray[np.uint64], operator_bytes: int, start: NDArray[np.int64], end: NDArray[np.int64]) -> int:
+def volume_cuts(
+    sizes: NDArray[np.uint64], operator_bytes: int, start: NDArray[np.int64], end: NDArray[np.int64]
+) -> int:
     """Operators that volume finds: closed at the first silence once the bytes have been moved."""
     busy_until = np.maximum.accumulate(end)
     quiet = np.r_[start[1:] > busy_until[:-1], True]

@@ -41,6 +41,7 @@ def test_offline_measurement_counts_every_packet_of_every_capture(kept: Path) ->
     assert result.packets == sum(packet_count(p) for p in sorted(kept.glob("*/*.pcap")))
     assert result.counts.packets == result.counts.roce == result.packets > 0
     assert result.bytes == sum(p.stat().st_size for p in kept.glob("*/*.pcap"))
+    assert 0 < result.counts.messages < result.packets / 2
     assert result.counts.frames >= len(source.files)
     assert set(result.front) == set(FRONT)
     assert set(result.stages) >= {"ingest", "align", "reconstruct", "total"}

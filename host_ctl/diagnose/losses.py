@@ -35,6 +35,7 @@ def count_losses(traffic: Traffic, job: Job, repairs: Table) -> Losses:
     """Count what was lost for certain on the job's links."""
     links = [i for timeline in job.timelines for i in timeline.group.links]
     runs = repairs[np.isin(repairs["link"], links)]
+    runs = runs[runs["start"] >= _first_whole_unit(job)]
     runs = runs[
         np.isin(runs["place"], (LossPlace.BEFORE_SENDER_TAP, LossPlace.BETWEEN_TAPS, LossPlace.UNKNOWN))
     ]
@@ -47,6 +48,19 @@ def count_losses(traffic: Traffic, job: Job, repairs: Table) -> Losses:
         if run["place"] == LossPlace.BEFORE_SENDER_TAP:
             before[pair[0]] += int(run["packets"])
     return Losses(runs, dict(lost), dict(before))
+
+
+def _first_whole_unit(job: Job) -> int:
+    """When the first iteration begins that the captures hold from its begin (common ns).
+
+    What had been sent before the captures began shows only when it is repeated, and looks like a packet that
+    was lost on the way to the tap.
+    """
+    for timeline in job.timelines:
+        messages = np.array([o.messages for o in timeline.operators])
+        if timeline.regular and len(messages) > 1 and messages[0] < np.median(messages):
+            return int(job.boundaries_ns[1])
+    return int(job.boundaries_ns[0])
 
 
 def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) -> list[Verdict]:

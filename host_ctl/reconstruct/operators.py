@@ -110,16 +110,7 @@ def _is_balanced(
     moved: NDArray[np.int64], totals: NDArray[np.int64], silence: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     if totals.max() - totals.min() <= max(_EQUAL_COUNTS * totals.max(), 2):
-        # Equal links. A capture that began inside an operator has constant differences instead of none:
-        # the commonest ones at the longest silences tell them. (A pipeline has such states, too, in every
-        # iteration; there the even ones are as common.)
-        difference = moved - moved[:, :1]
-        longest = np.argsort(-silence, kind="stable")[: max(5, len(silence) // 10)]
-        kinds, counts = np.unique(difference[longest], axis=0, return_counts=True)
-        even = (difference == 0).all(axis=1)
-        if even.sum() >= min(_MIN_EVEN, len(silence)) and even[longest].sum() * 4 >= counts.max():
-            return np.asarray(even)
-        return np.asarray((difference == kinds[np.argmax(counts)]).all(axis=1))
+        return _same_difference(moved, totals, silence)
     # Unequal all-to-all: balanced at a long silence once every link has moved since the cut before.
     every_link = np.zeros(len(moved), dtype=bool)
     last = np.zeros(moved.shape[1], dtype=np.int64)
@@ -129,6 +120,27 @@ def _is_balanced(
             every_link[i] = True
             last = moved[i]
     return every_link
+
+
+def _same_difference(
+    moved: NDArray[np.int64], totals: NDArray[np.int64], silence: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Balanced silences of equal links: those at which the links' counts differ as between operators.
+
+    They differ by nothing when the capture began between two operators, by constants when it began inside
+    one. A capture that ended between operators tells the constants by its totals. A pipeline has states of
+    its own in every iteration, as common as the even one, so that the most silence is only the last resort.
+    """
+    difference = moved - moved[:, :1]
+    kinds, which = np.unique(difference, axis=0, return_inverse=True)
+    length = np.bincount(which.ravel(), weights=silence.astype(np.float64))
+    even, final = ((difference == k).all(axis=1) for k in (np.zeros_like(totals), totals - totals[0]))
+    lasts = [float(silence[kind].sum()) for kind in (even, final)]
+    if lasts[1] >= length.max() / 4 and (lasts[1] >= lasts[0] or final.sum() >= even.sum()):
+        return np.asarray(final)
+    if lasts[0] >= length.max() / 4:
+        return np.asarray(even)
+    return np.asarray((difference == kinds[np.argmax(length)]).all(axis=1))
 
 
 def _long_silence(silence: NDArray[np.int64]) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from host_ctl.attribute.gates import Needs, on_same_machine
 from host_ctl.attribute.program import Arrivals, Lane, Program
+from host_ctl.reconstruct.operators import ends_as_it_pauses
 from host_ctl.reconstruct.transfers import MISSING, Traffic, send_end, send_start
 
 _ENTERED = 0.5
@@ -55,7 +56,9 @@ def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], i
         mine = [_progress(traffic, program, i, unit) for i, lane in lanes if lane.volume]
         if not timeline.regular:
             mine = _irregular(traffic, program, lanes, unit)
-        if len({p.sent / p.volume for p in mine}) > 1:
+        unbalanced = len({p.sent / p.volume for p in mine}) > 1
+        units = timeline.rhythm.units
+        if unbalanced and not ends_as_it_pauses(traffic, timeline.group, timeline.operators, units):
             found.extend(mine)
             iteration = max(iteration, max(int(lane.iteration_of_unit[unit]) for _, lane in lanes))
     return found, iteration

@@ -22,6 +22,8 @@ from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 _EQUAL_COUNTS = 0.15
 _SHORT_SILENCE = 0.1
 _MIN_EVEN = 3
+_LONG_PAUSE = 0.25
+_OFTEN = 0.3
 _CLEAR_GAP = 3.0
 _NEARLY_EVERY = 0.9  # a share may be empty once
 _MAX_CANDIDATES = 20_000
@@ -135,11 +137,10 @@ def _same_difference(
     kinds, which = np.unique(difference, axis=0, return_inverse=True)
     length = np.bincount(which.ravel(), weights=silence.astype(np.float64))
     even, final = ((difference == k).all(axis=1) for k in (np.zeros_like(totals), totals - totals[0]))
-    lasts = [float(silence[kind].sum()) for kind in (even, final)]
-    if lasts[1] >= length.max() / 4 and (lasts[1] >= lasts[0] or final.sum() >= even.sum()):
-        return np.asarray(final)
-    if lasts[0] >= length.max() / 4:
-        return np.asarray(even)
+    known = [k for k in (even, final) if silence[k].sum() >= length.max() / 4]
+    if known:
+        # Between operators the ranks compute: of two kinds of silence that is the longer one.
+        return np.asarray(max(known, key=lambda k: float(np.median(silence[k]))))
     return np.asarray((difference == kinds[np.argmax(length)]).all(axis=1))
 
 
@@ -172,6 +173,26 @@ def _mark_incomplete(
         final.group, final.rows, final.start_ns, final.end_ns, final.messages, final.bytes, complete=False
     )
     return tuple(operators)
+
+
+def ends_as_it_pauses(traffic: Traffic, group: Group, operators: tuple[Operator, ...], units: int) -> bool:
+    """Whether a group's last state is one in which it paused in many of its units: it may be done for good.
+
+    The state is by how much the links' message counts differ; a pause is as long as one between operators.
+    """
+    t = traffic.transfers[np.concatenate([o.rows for o in operators])]
+    order = np.argsort(send_start(t), kind="stable")
+    t = t[order]
+    start, busy_until = send_start(t), np.maximum.accumulate(arrival(t))
+    links = np.searchsorted(np.array(group.links), t["link"])
+    usual = np.median([b.start_ns - a.end_ns for a, b in pairwise(operators)]) if len(operators) > 1 else 0
+    pauses = np.flatnonzero(start[1:] - busy_until[:-1] >= _LONG_PAUSE * max(usual, 1)) + 1
+    if not len(pauses):
+        return False
+    moved = _moved(links, len(group.links), pauses)
+    totals = np.bincount(links, minlength=len(group.links))
+    alike = (moved - moved[:, :1] == totals - totals[0]).all(axis=1)
+    return bool(alike.sum() >= max(_MIN_EVEN, _OFTEN * units))
 
 
 def link_counts(operator: Operator, transfers: Table, group: Group) -> NDArray[np.int64]:

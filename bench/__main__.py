@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command line of the measurements: ``python -m bench offline [--captures DIR] [--json]``."""
+"""Command line of the measurements: ``python -m bench offline`` and ``python -m bench segmentation``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.inputs import BenchInput, given_captures, simulated_captures
 from bench.offline import OfflineResult, measure_offline
+from bench.segmentation import report_segmentation
 from bench.tshark import measure_tshark
 from host_ctl.errors import PulseError
 
@@ -21,6 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 = measured, 2 = wrong usage or input."""
     options = _parser().parse_args(arguments)
     try:
+        if options.command == "segmentation":
+            return report_segmentation(options.captures, as_json=options.json)
         result = _offline(options)
     except (PulseError, OSError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -50,6 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     offline.add_argument("--no-tshark", action="store_true", help="do not run tshark on the same file")
     offline.add_argument("--json", action="store_true", help="print the result as JSON")
+    cuts = commands.add_parser("segmentation", help="ways to cut traffic into operators, side by side")
+    cuts.add_argument("captures", nargs="+", type=Path, metavar="DIR", help="folders of captures")
+    cuts.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

@@ -7,7 +7,6 @@ size of an operator. The table counts the operators that each finds, beside the 
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,21 +54,17 @@ def compare(traffic: Traffic, timeline: GroupTimeline) -> dict[str, int]:
     return found
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Print the table for folders of captures (and of ``truth.json``, where there is one)."""
-    parser = argparse.ArgumentParser(prog="python -m bench segmentation", description=__doc__)
-    parser.add_argument("captures", nargs="+", type=Path)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(arguments)
+def report_segmentation(folders: Sequence[Path], *, as_json: bool) -> int:
+    """Print the table for folders of captures; 0 = done."""
     table = []
-    for folder in options.captures:
+    for folder in folders:
         analysis = analyze_paths(sorted(folder.glob("*.pcap*")))
         for one in analysis.jobs:
             for timeline in one.job.timelines:
                 row: dict[str, object] = {"capture": folder.name, "group": timeline.group.id}
                 row |= {"algorithm": timeline.group.algorithm, **compare(analysis.traffic, timeline)}
                 table.append(row)
-    if options.json:
+    if as_json:
         print(json.dumps(table, indent=1))
         return 0
     for number, row in enumerate(table):

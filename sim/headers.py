@@ -23,7 +23,7 @@ from sim.transport import Message
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
-SNAP_BYTES = 96
+SNAP_BYTES = 128
 ROCE_PORT = 4791
 TTL = 64
 _CNP_TOS = 0xC0

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from sim.clocks import NicClock
+from sim.headers import SNAP_BYTES
 from sim.network import Nic
 from sim.ranks import Rank, StepRecord
 from sim.spec import CONTROLS, FaultKind, FaultSpec, Workload
@@ -81,7 +82,7 @@ def collect(
             "point": "tap of each NIC, both directions",
             "clock": "each NIC's own, see clock_error; all other times here are true time",
             "tx_stamp": scenario.clock.tx_stamp.value,
-            "snaplen": 96,
+            "snaplen": SNAP_BYTES,
         },
         "note": "Simulated. Packets before the first step are a warm-up.",
         "clock_error": {

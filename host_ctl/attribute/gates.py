@@ -140,6 +140,8 @@ def find_inputs(
         input_row = np.full(len(action.times), NOTHING)
         for number in on_same_machine(action.endpoint, sources, traffic):
             source = sources[number]
+            if not len(source.times):
+                continue
             at = _needed_index(action, source, needs.get((index, number)), program)
             usable = (at >= 0) & (at < len(source.times))
             when = np.where(usable, source.times[np.where(usable, at, 0)], MISSING)

@@ -177,6 +177,9 @@ def _has_arrived(traffic: Traffic, endpoint: int, rows: NDArray[np.int64]) -> ND
     running = clock.to_common(np.array([series.first_ns, max(series.last_ns, series.witness_ns)]))
     sent = send_start(traffic.transfers[rows])
     seen = traffic.transfers["rx_end"][rows] != MISSING
+    if not seen.any():
+        # A capture of sent packets only has no receive view at all.
+        return np.ones(len(rows), dtype=bool)
     return np.asarray(seen | (sent < running[0]) | (sent > running[1]))
 
 

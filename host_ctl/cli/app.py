@@ -113,11 +113,16 @@ def demo(
 
     with tempfile.TemporaryDirectory(prefix="pulse-demo-") as scratch:
         out = keep or Path(scratch)
+        _write(f"Simulating a small training job: {fault}, seed {seed} ...\n\n")
         try:
             truth = run_scenario(build(fault, seed), out)
         except (SimulationError, OSError) as error:
             raise UsageError(f"the demo cannot be simulated: {error}") from error
-        show(analyze_paths([out], until_ns=truth.data["capture"]["end_ns"]), as_json=False)
+        captures = sorted(out.glob("*.pcap"))
+        show(analyze_paths(captures, until_ns=truth.data["capture"]["end_ns"]), as_json=False)
+        culprit = truth.data["fault"]["culprit_node"]
+        guilty = "nobody" if culprit is None else f"node{culprit}"
+        _write(f"\nThe simulator's truth, which the analysis did not see: {guilty} is to blame.\n")
 
 
 def _named(items: list[str]) -> dict[str, Path]:

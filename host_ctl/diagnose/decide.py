@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 _MIN_RUN = 3
+_MIN_PAST = 6  # iterations that make a past to compare with
 _ENOUGH = 24  # samples that tell the spread of healthy iterations
 _FALSE_ALARM = 1e-5  # per member and feature, before the effect and rank conditions
 _SIGMA_OF_MAD = 1.4826
 _SIGMA_OF_P95 = 1.96
 _MEDIAN_EFFICIENCY = 1.2533
-_FALSE_COUNT = 1e-3
+_FALSE_COUNT = 1e-4
 FROM_START = 2.5  # times the least effect of a change
 _PERSISTENT = 0.7
 _MOSTLY_WORST = 0.6
@@ -97,8 +98,10 @@ def _shift(
         inside[onset:end] = True
         before, after = series[~inside], series[inside]
         from_start = len(before) < _MIN_RUN
-        if from_start and not peers:
+        if not peers and len(before) < _MIN_PAST:
             continue
+        # The end of a run may begin anywhere, a stretch in its middle also end anywhere.
+        tried = n if from_start or end == n else n * n // 2
         level = 0.0 if from_start else float(np.median(before))
         excess = float(np.median(after)) - (max(level, 0.0) if peers else level)
         worst = float(np.mean(own[inside] >= others[inside].max(axis=1))) if others.shape[1] else 1.0
@@ -109,8 +112,8 @@ def _shift(
             continue
         healthy = _healthy(table, series, member, inside, peers=peers)
         noise = float(np.quantile(np.abs(healthy), 0.95)) / _SIGMA_OF_P95
-        p_value = _p_value(excess, noise, len(after), 0 if from_start else len(before), n)
-        if p_value > _FALSE_ALARM or _p_of_count(after - level, healthy, excess, n) > _FALSE_COUNT:
+        p_value = _p_value(excess, noise, len(after), 0 if from_start else len(before), tried)
+        if p_value > _FALSE_ALARM or _p_of_count(after - level, healthy, excess, tried) > _FALSE_COUNT:
             continue
         return Shift(
             member=member,
@@ -121,7 +124,7 @@ def _shift(
             usual_ns=float(np.median(others[inside])) if peers else float(np.median(own[~inside])),
             share_worst=worst,
             p_value=p_value,
-            detected=onset + _first_sure(after - level, noise, 0 if from_start else len(before), n),
+            detected=onset + _first_sure(after - level, noise, 0 if from_start else len(before), tried),
             own_past=not peers,
         )
     return None
@@ -212,25 +215,25 @@ def _best_stretch(total: NDArray[np.float64], n: int) -> list[tuple[int, int]]:
     return [(int(edges[at[0]]), int(edges[at[1]]))] if np.isfinite(gain[at]) else []
 
 
-def _p_of_count(after: NDArray[np.float64], healthy: NDArray[np.float64], excess: float, n: int) -> float:
+def _p_of_count(after: NDArray[np.float64], healthy: NDArray[np.float64], excess: float, tried: int) -> float:
     """Chance that so many iterations exceed half the shift, given how often healthy ones do.
 
     This is what keeps a few long pauses from counting as a lasting shift, whatever their size.
     """
     rate = (np.sum(healthy > excess / 2) + 1.0) / (len(healthy) + 2.0)
-    return min(1.0, n * float(binom.sf(np.sum(after > excess / 2) - 1, len(after), rate)))
+    return min(1.0, tried * float(binom.sf(np.sum(after > excess / 2) - 1, len(after), rate)))
 
 
-def _p_value(excess: float, noise: float, after: int, before: int, n: int) -> float:
-    """Chance that noise alone lifts a median of ``after`` iterations by ``excess``, at any of n onsets."""
+def _p_value(excess: float, noise: float, after: int, before: int, tried: int) -> float:
+    """Chance that noise alone lifts a median of ``after`` iterations so far, in any of the segments tried."""
     size = 1.0 / after + (1.0 / before if before else 0.0)
     z = excess / (_MEDIAN_EFFICIENCY * max(noise, 1.0) * sqrt(size))
-    return min(1.0, n * 0.5 * erfc(z / sqrt(2.0)))
+    return min(1.0, tried * 0.5 * erfc(z / sqrt(2.0)))
 
 
-def _first_sure(after: NDArray[np.float64], noise: float, before: int, n: int) -> int:
+def _first_sure(after: NDArray[np.float64], noise: float, before: int, tried: int) -> int:
     """How many iterations after the onset the same decision was already possible."""
     for seen in range(_MIN_RUN, len(after) + 1):
-        if _p_value(float(np.median(after[:seen])), noise, seen, before, n) <= _FALSE_ALARM:
+        if _p_value(float(np.median(after[:seen])), noise, seen, before, tried) <= _FALSE_ALARM:
             return seen - 1
     return len(after) - 1

@@ -135,8 +135,32 @@ def _join_leftovers(
                     current |= set(other)
                     pool.remove(other)
                     grew = True
-        joined.append(tuple(sorted(current)))
+        joined.append(tuple(sorted(_completed(traffic, current, shaped, activity))))
     return shaped + joined
+
+
+def _completed(
+    traffic: Traffic, current: set[int], shaped: list[tuple[int, ...]], activity: NDArray[np.bool_]
+) -> set[int]:
+    """Add the clusters that an all-to-all lacks; they are taken out of ``shaped``.
+
+    Links of an unequal all-to-all that happen to have moved equally much may look like a group of their own.
+    """
+    ends = {i: (traffic.links[i].src, traffic.links[i].dst) for c in (current, *shaped) for i in c}
+    nodes = {n for i in current for n in ends[i]}
+    have = {ends[i] for i in current}
+    lacking = [
+        c
+        for c in shaped
+        if all(set(ends[i]) <= nodes and ends[i] not in have for i in c)
+        and _similar(_any(activity, sorted(current)), _any(activity, c), _SAME_TIMES)
+    ]
+    union = current.union(*lacking)
+    if not lacking or _algorithm(sorted(union), traffic) != "alltoall":
+        return current
+    for cluster in lacking:
+        shaped.remove(cluster)
+    return union
 
 
 def _group(name: str, links: tuple[int, ...], traffic: Traffic) -> Group:

@@ -89,18 +89,7 @@ def test_clocks_an_hour_apart_are_no_reason_to_accuse(
         assert accused(reported(pulse("analyze", captures, "--json"))) == guilty
 
 
-@pytest.mark.parametrize(
-    "keep_sent",
-    [
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(
-                strict=True, raises=IndexError, reason="no arrival at all is not expected: attribute/gates.py"
-            ),
-        ),
-        False,
-    ],
-)
+@pytest.mark.parametrize("keep_sent", [True, False])
 def test_one_direction_alone_accuses_nobody_else(
     keep_sent: bool, healthy: Recording, slow: Recording, tmp_path: Path, pulse: Pulse
 ) -> None:

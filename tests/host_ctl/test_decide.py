@@ -35,19 +35,7 @@ def decided(
     return find_shifts(lost, classes=classes, least_ns=least_ns, usable=mask)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=[
-                pytest.mark.xfail(strict=True, reason="the chance of a short stretch is not counted in full")
-            ]
-            * (name in ("lognormal", "rare pauses", "mostly zero")),
-        )
-        for name in NOISES
-    ],
-)
+@pytest.mark.parametrize("name", NOISES)
 def test_a_thousand_healthy_runs_raise_no_alarm(name: str) -> None:
     """About a thousand over all noises; the least excess that counts is a hundredth of the noise."""
     alarms = []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sim.headers import SNAP_BYTES
 from sim.spec import FaultSpec, JobSpec, Scenario, StackSpec
 
 
@@ -37,12 +38,12 @@ def read_pcap(path: Path) -> list[Seen]:
     """Every packet of a nanosecond pcap file with plain Ethernet and IPv4."""
     content = path.read_bytes()
     magic, major, minor, _, _, snap, link = struct.unpack_from("<IHHiIII", content)
-    assert (magic, major, minor, snap, link) == (0xA1B23C4D, 2, 4, 96, 1)
+    assert (magic, major, minor, snap, link) == (0xA1B23C4D, 2, 4, SNAP_BYTES, 1)
     seen, at = [], 24
     while at < len(content):
         seconds, nanos, captured, original = struct.unpack_from("<IIII", content, at)
         assert nanos < 1_000_000_000
-        assert captured == min(original, 96)
+        assert captured == min(original, SNAP_BYTES)
         raw = content[at + 16 : at + 16 + captured]
         at += 16 + captured
         ether, version, tos, ip_bytes = struct.unpack_from(">HBBH", raw, 12)

@@ -11,7 +11,7 @@ import pytest
 
 from sim import packets as op
 from sim.events import EventLoop
-from sim.headers import WireStyle, build_frames, invariant_crc
+from sim.headers import SNAP_BYTES, WireStyle, build_frames, invariant_crc
 from sim.network import Address, Nic
 from sim.packets import Packet
 from sim.run import run_scenario
@@ -89,6 +89,6 @@ def test_captures_read_back_with_consistent_lengths_and_ordered_stamps(
 
 def test_complete_packets_in_a_capture_carry_a_valid_icrc(tmp_path: Path, small, read_capture) -> None:
     run_scenario(replace(small(), seed=11), tmp_path)
-    whole = [p for p in read_capture(tmp_path / "node0.pcap") if p.wire_bytes <= 96]
+    whole = [p for p in read_capture(tmp_path / "node0.pcap") if p.wire_bytes <= SNAP_BYTES]
     assert len(whole) > 100
     assert all(invariant_crc(p.raw[14:-4]) == p.raw[-4:] for p in whole)

@@ -18,6 +18,7 @@ from host_ctl.reconstruct.groups import Group, find_groups
 from host_ctl.reconstruct.operators import Operator, cut_operators
 from host_ctl.reconstruct.rhythm import Rhythm, find_rhythm
 from host_ctl.reconstruct.transfers import Traffic
+from host_ctl.reconstruct.units import split_units
 
 _SAME_PERIOD = 0.05
 _REGULAR = 0.6
@@ -106,6 +107,7 @@ def _timeline(traffic: Traffic, group: Group, index: int) -> GroupTimeline | Non
     )
     if rhythm is None:
         return None
+    operators, rhythm = split_units(traffic, group, operators, rhythm)
     units = np.add.reduceat(np.array([o.messages for o in operators]), rhythm.first)
     values, counts = np.unique(units, return_counts=True)
     return GroupTimeline(group, operators, rhythm, bool(counts.max() >= _REGULAR * len(units) and values[0]))

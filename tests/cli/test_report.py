@@ -158,7 +158,7 @@ def test_the_demo_names_the_machine_that_it_slowed(pulse: Pulse, tmp_path: Path)
     result = pulse("demo", "--keep", tmp_path / "kept")
     fault = json.loads((tmp_path / "kept" / "truth.json").read_text())["fault"]
     assert result.status == 0
-    assert result.out.startswith(f"DEGRADED  node{fault['culprit_node']} ")
+    assert f"\nDEGRADED  node{fault['culprit_node']} " in result.out
 
 
 # As a process -----------------------------------------------------------------------------------------

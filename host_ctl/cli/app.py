@@ -113,9 +113,10 @@ def demo(
 
     with tempfile.TemporaryDirectory(prefix="pulse-demo-") as scratch:
         out = keep or Path(scratch)
-        _write(f"Simulating a small training job: {fault}, seed {seed} ...\n\n")
         try:
-            truth = run_scenario(build(fault, seed), out)
+            scenario = build(fault, seed)
+            _write(f"Simulating a small training job: {fault}, seed {seed} ...\n\n")
+            truth = run_scenario(scenario, out)
         except (SimulationError, OSError) as error:
             raise UsageError(f"the demo cannot be simulated: {error}") from error
         captures = sorted(out.glob("*.pcap"))

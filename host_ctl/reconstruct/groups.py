@@ -20,6 +20,8 @@ from host_ctl.reconstruct.transfers import Traffic, send_end, send_start
 Algorithm = Literal["ring", "tree", "pairwise", "alltoall", "unknown"]
 
 _EQUAL_COUNTS = 0.15
+_NEARLY_EQUAL = 0.05
+_IN_FLIGHT = 16
 _MESSAGES_PER_BIN = 2
 _MAX_BINS = 4096
 _SAME_TIMES = 0.25
@@ -110,7 +112,9 @@ def _close_pairs(indices: Sequence[int], counts: NDArray[np.int64]) -> Iterable[
     """Pairs of links, in order of count, whose counts differ by little."""
     for at, a in enumerate(indices):
         for b in indices[at + 1 :]:
-            if counts[b] - counts[a] > max(_EQUAL_COUNTS * counts[b], 2):
+            # Links of a group that stopped differ by what was in flight, not in proportion.
+            in_flight = min(_EQUAL_COUNTS * counts[b], _IN_FLIGHT)
+            if counts[b] - counts[a] > max(in_flight, _NEARLY_EQUAL * counts[b], 2):
                 break
             yield a, b
 

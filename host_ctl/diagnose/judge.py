@@ -13,6 +13,7 @@ from host_ctl.diagnose.losses import find_losses
 from host_ctl.diagnose.patterns import find_patterns
 from host_ctl.diagnose.slow import find_slow
 from host_ctl.diagnose.stop import find_stop
+from host_ctl.diagnose.unexplained import unexplained
 from host_ctl.diagnose.verdict import Health, Verdict
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.transfers import UNSEEN, Traffic
@@ -53,9 +54,12 @@ def judge_job(
     verdicts += lost + [v for v in slow if v.machine not in explained]
     if not any(v.severity != "notice" for v in verdicts):
         verdicts += find_patterns(traffic, job, features)
+    unsure = [stop.unsure] if stop.unsure else []
+    if not any(v.severity != "notice" for v in verdicts):
+        unsure += [text for text in (unexplained(job, features),) if text]
     verdicts = [_without_unseen(v) for v in verdicts]
     verdicts.sort(key=lambda v: (_ORDER[v.severity], -v.lost_gpu_seconds))
-    return JobFindings(tuple(verdicts), (stop.unsure,) if stop.unsure else ())
+    return JobFindings(tuple(verdicts), tuple(unsure))
 
 
 def _without_unseen(verdict: Verdict) -> Verdict:

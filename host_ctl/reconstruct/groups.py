@@ -98,6 +98,8 @@ def _cluster(
     for indices in touching.values():
         indices.sort(key=lambda i: int(counts[i]))
         for a, b in _close_pairs(indices, counts):
+            if _uncaptured(traffic, a) != _uncaptured(traffic, b) and counts[b] - counts[a] > 1:
+                continue
             # Equal counts say much; nearly equal ones must be active together all the more.
             least = _SAME_TIMES if abs(counts[a] - counts[b]) <= 1 else _CLEARLY_SAME_TIMES
             if root(a) != root(b) and _similar(activity[a], activity[b], least):
@@ -106,6 +108,12 @@ def _cluster(
     for index in range(len(traffic.links)):
         clusters.setdefault(root(index), []).append(index)
     return [tuple(sorted(c)) for c in clusters.values()]
+
+
+def _uncaptured(traffic: Traffic, link: int) -> bool:
+    """Whether one end of a link has no capture of its own, as a storage server has none."""
+    ends = (traffic.links[link].src, traffic.links[link].dst)
+    return any(traffic.endpoints[e].series is None for e in ends)
 
 
 def _close_pairs(indices: Sequence[int], counts: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
@@ -135,7 +143,10 @@ def _join_leftovers(
             active = _any(activity, sorted(current))
             for other in list(pool):
                 touches = any(traffic.links[i].src in nodes or traffic.links[i].dst in nodes for i in other)
-                if touches and _similar(active, _any(activity, other), _SAME_TIMES):
+                unlike = any(_uncaptured(traffic, i) for i in other) != any(
+                    _uncaptured(traffic, i) for i in current
+                )
+                if touches and not unlike and _similar(active, _any(activity, other), _SAME_TIMES):
                     current |= set(other)
                     pool.remove(other)
                     grew = True

@@ -23,6 +23,9 @@ _SHORT = 0.02
 _FLAT = 0.05
 _EXPLAINED = 0.5
 _COMPARABLE = 0.5
+_FEW_UNITS = 8
+_DENSE = 0.9
+_A_FEW_TIMES = 2.3  # in the logarithm of the silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ def _lattice_period(
     period = 1
     if best >= _EXPLAINED:
         period = min(p for p, share in explained.items() if share >= 0.9 * best)
+        if length // period < _FEW_UNITS and len(at) >= _DENSE * length and _only_pauses(signal, period):
+            period = 1
     means = np.array([signal[k::period].mean() for k in range(period)])
     offset = int(np.argmax(means))
     if (total - phase) % quantum == 0:
@@ -110,6 +115,12 @@ def _lattice_period(
         at_end = ((total - phase) // quantum - first) % period
         offset = at_end if means[at_end] >= _COMPARABLE * means.max() else offset
     return period, (offset + first) % period
+
+
+def _only_pauses(signal: NDArray[np.float64], period: int) -> bool:
+    """Whether a period's longest silence is a few times its others: iterations with a pause now and then."""
+    means = np.sort([signal[k::period].mean() for k in range(period)])
+    return bool(means[-1] - np.median(means[:-1]) < _A_FEW_TIMES)
 
 
 def _explained(signal: NDArray[np.float64], period: int) -> float:

@@ -19,6 +19,8 @@ from host_ctl.reconstruct.operators import Operator
 from host_ctl.reconstruct.rhythm import Rhythm
 from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 
+_AS_LONG = 0.5
+
 
 def split_units(
     traffic: Traffic, group: Group, operators: Sequence[Operator], rhythm: Rhythm
@@ -34,8 +36,12 @@ def split_units(
         return tuple(operators), rhythm
     found: list[Operator] = []
     first: list[int] = []
+    spans = np.diff(np.r_[rhythm.starts_ns, rhythm.ends_ns[-1]])
     for number, rows in enumerate(rows_of_unit):
         parts = _split(traffic, group, rows, volume)
+        if spans[number] < _AS_LONG * len(parts) * np.median(spans):
+            # A larger collective, at the start for example, not several iterations.
+            parts = [rows]
         if len(parts) == 1:
             first.append(len(found))
             found.extend(operators[bounds[number] : bounds[number + 1]])

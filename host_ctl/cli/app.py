@@ -83,6 +83,7 @@ def show(analysis: Analysis, *, as_json: bool) -> int:
         "alignment": analysis.alignment,
         "traffic": analysis.traffic,
         "jobs": [one.job for one in analysis.jobs],
+        "kinds": [one.kinds for one in analysis.jobs],
         "verdicts": analysis.verdicts,
         "missing": analysis.missing,
         "warnings": analysis.warnings,

@@ -15,6 +15,7 @@ from host_ctl.align.solve import align
 from host_ctl.attribute.charges import charge_all
 from host_ctl.attribute.features import Features, extract_features
 from host_ctl.attribute.gates import find_gates, find_grants, learn_needs, send_actions, share_needs
+from host_ctl.attribute.kinds import operator_kinds
 from host_ctl.attribute.path import critical_paths
 from host_ctl.attribute.program import Program, lay_out
 from host_ctl.attribute.roles import find_sharing, member_roles
@@ -37,6 +38,7 @@ class JobAnalysis:
 
     job: Job
     program: Program
+    kinds: tuple[str, ...]
     features: Features
     states: tuple[StateTimes, ...]
     paths: Table
@@ -99,7 +101,9 @@ def analyze_captures(
         paths = critical_paths(traffic, program, gates, grants)
         watch.lap("attribute")
         findings = judge_job(traffic, program, needs, roles, features, charges, paths, repairs, witness_ns)
-        analysed.append(JobAnalysis(job, program, features, states, paths, findings))
+        analysed.append(
+            JobAnalysis(job, program, operator_kinds(program, needs), features, states, paths, findings)
+        )
         watch.lap("diagnose")
     verdicts = tuple(v for one in analysed for v in one.findings.verdicts)
     unsure = [text for one in analysed for text in one.findings.unsure]

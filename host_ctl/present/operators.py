@@ -10,14 +10,6 @@ import numpy as np
 from host_ctl.reconstruct.jobs import GroupTimeline
 from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 
-_KINDS = {
-    "ring": "ring_collective",
-    "tree": "allreduce",
-    "alltoall": "alltoall",
-    "pairwise": "sendrecv",
-    "unknown": "unknown",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class OperatorSummary:
@@ -31,12 +23,8 @@ class OperatorSummary:
     active_ns: float
 
 
-def summarize_operators(timeline: GroupTimeline, traffic: Traffic) -> list[OperatorSummary]:
-    """One summary per size of operator of a group, the commonest first.
-
-    ``bytes`` is the whole group's payload. Which collective a ring ran is told only where the number of
-    rounds shows: 2(n-1) chunks per member are an AllReduce, n-1 a ReduceScatter or an AllGather.
-    """
+def summarize_operators(timeline: GroupTimeline, traffic: Traffic, kind: str) -> list[OperatorSummary]:
+    """One summary per size of operator of a group, the commonest first; ``bytes`` is the whole group's."""
     by_size: dict[int, list[tuple[int, int]]] = {}
     for operator in timeline.operators:
         t = traffic.transfers[operator.rows]
@@ -47,7 +35,7 @@ def summarize_operators(timeline: GroupTimeline, traffic: Traffic) -> list[Opera
         duration, active = np.median(np.array(times), axis=0)
         found.append(
             OperatorSummary(
-                _KINDS[timeline.group.algorithm],
+                kind,
                 timeline.group.id,
                 len(times),
                 size,

@@ -35,6 +35,7 @@ def build_report(
     alignment: Alignment,
     traffic: Traffic,
     jobs: Sequence[Job],
+    kinds: Sequence[Sequence[str]],
     verdicts: Sequence[Verdict],
     missing: Sequence[str],
     warnings: Sequence[str],
@@ -44,7 +45,7 @@ def build_report(
         "schema": SCHEMA,
         "health": health,
         "inputs": [_input(s, c) for s, c in zip(series, alignment.clocks, strict=True)],
-        "jobs": [_job(job, traffic) for job in jobs],
+        "jobs": [_job(job, traffic, of_job) for job, of_job in zip(jobs, kinds, strict=True)],
         "verdicts": [_verdict(f"v{n}", v) for n, v in enumerate(verdicts, 1)],
         "data_quality": {"missing": list(missing), "warnings": list(warnings)},
     }
@@ -72,7 +73,7 @@ def _input(series: NicSeries, clock: NicClock) -> dict[str, Any]:
     }
 
 
-def _job(job: Job, traffic: Traffic) -> dict[str, Any]:
+def _job(job: Job, traffic: Traffic, kinds: Sequence[str]) -> dict[str, Any]:
     names = [traffic.endpoints[m] for m in job.members]
     return {
         "id": job.id,
@@ -81,7 +82,11 @@ def _job(job: Job, traffic: Traffic) -> dict[str, Any]:
         "iterations": job.iterations,
         "iteration_s": round(job.iteration_ns / 1e9, 6),
         "groups": [_group(t.group, traffic) for t in job.timelines],
-        "operators": [_operator(o) for t in job.timelines for o in summarize_operators(t, traffic)],
+        "operators": [
+            _operator(o)
+            for timeline, kind in zip(job.timelines, kinds, strict=True)
+            for o in summarize_operators(timeline, traffic, kind)
+        ],
     }
 
 

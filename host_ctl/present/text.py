@@ -39,6 +39,7 @@ def print_report(
     alignment: Alignment,
     traffic: Traffic,
     jobs: Sequence[Job],
+    kinds: Sequence[Sequence[str]],
     verdicts: Sequence[Verdict],
     missing: Sequence[str],
     warnings: Sequence[str],
@@ -49,9 +50,9 @@ def print_report(
     for verdict in verdicts:
         console.print()
         _print_verdict(console, verdict, jobs)
-    for job in jobs:
+    for job, of_job in zip(jobs, kinds, strict=True):
         console.print()
-        _print_job(console, job, traffic)
+        _print_job(console, job, traffic, of_job)
     if series:
         console.print()
         console.print(_clock_table(series, alignment))
@@ -86,19 +87,19 @@ def _print_verdict(console: Console, verdict: Verdict, jobs: Sequence[Job]) -> N
         console.print(f"  candidates: {escape(names)}", soft_wrap=True)
 
 
-def _print_job(console: Console, job: Job, traffic: Traffic) -> None:
+def _print_job(console: Console, job: Job, traffic: Traffic, kinds: Sequence[str]) -> None:
     machines = sorted({traffic.endpoints[m].machine for m in job.members})
     console.print(
         f"[bold]{job.id}[/]: {len(job.members)} NICs of {len(machines)} machines, "
         f"{job.iterations} iterations of {job.iteration_ns / 1e6:.1f} ms",
         soft_wrap=True,
     )
-    for timeline in job.timelines:
+    for timeline, kind in zip(job.timelines, kinds, strict=True):
         members = ", ".join(traffic.endpoints[m].name for m in timeline.group.members[:8])
         more = "" if len(timeline.group.members) <= 8 else f" and {len(timeline.group.members) - 8} more"
         console.print(
             f"  {timeline.group.id} {timeline.group.algorithm}: {escape(members)}{more}; "
-            f"{len(timeline.operators)} operators",
+            f"{len(timeline.operators)} operators ({kind.replace('_', ' ')})",
             soft_wrap=True,
         )
 

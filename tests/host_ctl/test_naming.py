@@ -163,6 +163,7 @@ def report(folder: Path) -> dict:
         alignment=analysis.alignment,
         traffic=analysis.traffic,
         jobs=[one.job for one in analysis.jobs],
+        kinds=[one.kinds for one in analysis.jobs],
         verdicts=analysis.verdicts,
         missing=analysis.missing,
         warnings=analysis.warnings,

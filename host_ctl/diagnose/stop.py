@@ -204,7 +204,11 @@ def _standing_verdict(
     sure = probability >= _SURE
     ends = tuple(Candidate(m, None, round(p, 4)) for m, p in suspects.items())
     waiting = len(state.waits)
-    name = machine if sure else " or ".join(suspects)
+    reason = (
+        f"{machine} has stopped (hang): it has input and credit and sends nothing; {waiting} others wait"
+        if sure
+        else f"{' or '.join(suspects)} has stopped (hang), and nothing decides which; {waiting} others wait"
+    )
     return _stop_verdict(
         program, "hang", "machine", (machine, None) if sure else None, ends, iteration, last, silence,
         probability,
@@ -212,7 +216,7 @@ def _standing_verdict(
             Evidence("messages_sent", float(_least(state)), float(_usual(state.progress)), "messages"),
             Evidence("members_waiting", float(waiting), None, "members"),
         ),
-        f"{name} has stopped (hang): it has input and credit and sends nothing; {waiting} others wait",
+        reason,
     )  # fmt: skip
 
 

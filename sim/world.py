@@ -208,10 +208,3 @@ class World:
         pauses = max((job.pause_ns for job in jobs), default=0)
         steps = max(job.steps for job in jobs) + 2
         return steps * (5 * per_step + pauses) + 20 * self.scenario.transport.timeout_ns * steps
-
-    def edge_bytes(self) -> np.ndarray:
-        """Slot bytes acknowledged per directed (sender, receiver) rank pair."""
-        table = np.zeros((len(self.ranks), len(self.ranks)), dtype=np.int64)
-        for lane in self.lanes:
-            table[lane.sender, lane.receiver] += sum(r.size for r in lane.records if r.acknowledged_ns >= 0)
-        return table

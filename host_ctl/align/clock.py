@@ -33,11 +33,6 @@ class NicClock:
         drifted = (ns - self.origin_ns) * (self.drift_ppm * 1e-6)
         return np.asarray(ns - np.int64(round(self.offset_ns)) - np.rint(drifted).astype(np.int64))
 
-    def to_nic(self, ns: int) -> int:
-        """One common time as a time of this NIC."""
-        shifted = ns + round(self.offset_ns)
-        return shifted + round((shifted - self.origin_ns) * self.drift_ppm * 1e-6)
-
 
 @dataclass(frozen=True, slots=True)
 class Alignment:

@@ -25,14 +25,13 @@ _GROSS = 20.0
 class Transits:
     """Quickest transits from one NIC to another: receive stamp minus send stamp, each in its own clock.
 
-    ``at_ns`` is the sender's stamp, ``transit_ns`` the difference; ``matched`` counts all pairs found.
+    ``at_ns`` is the sender's stamp, ``transit_ns`` the difference.
     """
 
     sender: int
     receiver: int
     at_ns: NDArray[np.int64]
     transit_ns: NDArray[np.int64]
-    matched: int
 
 
 def match_markers(series: Sequence[NicSeries]) -> list[Transits]:
@@ -63,7 +62,7 @@ def match_markers(series: Sequence[NicSeries]) -> list[Transits]:
         at = np.concatenate([p[0] for p in parts])
         transit = np.concatenate([p[1] for p in parts])
         if len(at):
-            found.append(Transits(a, b, *_quickest(at, transit), len(at)))
+            found.append(Transits(a, b, *_quickest(at, transit)))
     return found
 
 

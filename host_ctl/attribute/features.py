@@ -19,8 +19,7 @@ class Features:
 
     ``host``: late sends and late credits together; ``entry`` is the part after computing, ``inner`` the
     part while forwarding; ``egress`` and ``ingress``: slow transfers out of and into the NIC;
-    ``paced``: the part of ``ingress`` during which the network signalled congestion; ``repair``: repeats of
-    what the NIC sent, data and credits. ``duration_ns`` is each iteration's time.
+    ``repair``: repeats of what the NIC sent, data and credits. ``duration_ns`` is each iteration's time.
     """
 
     members: tuple[int, ...]
@@ -30,7 +29,6 @@ class Features:
     inner: NDArray[np.float64]
     egress: NDArray[np.float64]
     ingress: NDArray[np.float64]
-    paced: NDArray[np.float64]
     repair: NDArray[np.float64]
 
 
@@ -48,7 +46,6 @@ def extract_features(charges: Table, job: Job) -> Features:
         inner=_sum(charges, own, is_host & ~computes, job),
         egress=_sum(charges, charges["src"], kind == Charge.TRANSFER, job),
         ingress=_sum(charges, charges["dst"], kind == Charge.TRANSFER, job),
-        paced=_sum(charges, charges["dst"], (kind == Charge.TRANSFER) & (charges["paced"] == 1), job),
         repair=_sum(charges, repair_src, np.isin(kind, (Charge.REPAIR, Charge.REPAIR_CREDIT)), job),
     )
 

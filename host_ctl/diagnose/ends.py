@@ -44,12 +44,11 @@ class EdgeEnds:
 def slow_end(
     traffic: Traffic, job: Job, charges: Table, member: int, feature: str, inside: tuple[int, int]
 ) -> EdgeEnds:
-    """Find which end is slow. ``member`` is where the excess was found, ``feature`` egress or ingress."""
-    slow = charges[
-        (charges["kind"] == Charge.TRANSFER)
-        & (charges["start"] >= inside[0])
-        & (charges["start"] < inside[1])
-    ]
+    """Find which end is slow. ``member`` is where the excess was found, ``feature`` egress or ingress.
+
+    ``inside`` are the iterations to look at, the last one excluded.
+    """
+    slow = _slow_transfers(charges, inside)
     mine = slow[slow["src" if feature == "egress" else "dst"] == member]
     far = "dst" if feature == "egress" else "src"
     others, lost = _by_far_end(mine, far)
@@ -61,20 +60,26 @@ def slow_end(
         return EdgeEnds(side, member, ((member, 0.95),), ())
     worst = int(others[np.argmax(lost)])
     src, dst = (member, worst) if feature == "egress" else (worst, member)
-    return _single_edge(traffic, job, mine, src, dst, inside)
+    return _single_edge(traffic, job, mine, src, dst, _times(job, inside))
 
 
 def congested_share(charges: Table, member: int, feature: str, inside: tuple[int, int]) -> float:
     """Share of a NIC's slow transfer time during which the network signalled congestion."""
-    slow = charges[
-        (charges["kind"] == Charge.TRANSFER)
-        & (charges["start"] >= inside[0])
-        & (charges["start"] < inside[1])
-    ]
+    slow = _slow_transfers(charges, inside)
     at_src, at_dst = slow["src"] == member, slow["dst"] == member
     mine = slow[{"egress": at_src, "ingress": at_dst, "port": at_src | at_dst}[feature]]
     length = (mine["end"] - mine["start"]).astype(np.float64)
     return float(length[mine["paced"] == 1].sum() / max(1.0, length.sum()))
+
+
+def _times(job: Job, inside: tuple[int, int]) -> tuple[int, int]:
+    return int(job.boundaries_ns[inside[0]]), int(job.boundaries_ns[inside[1]])
+
+
+def _slow_transfers(charges: Table, inside: tuple[int, int]) -> Table:
+    """The slow transfers of the iterations from ``inside[0]`` up to before ``inside[1]``."""
+    meant = (charges["iteration"] >= inside[0]) & (charges["iteration"] < inside[1])
+    return np.asarray(charges[meant & (charges["kind"] == Charge.TRANSFER)])
 
 
 def _by_far_end(charges: Table, column: str) -> tuple[np.ndarray, np.ndarray]:

@@ -33,8 +33,7 @@ class Losses:
 
 def count_losses(traffic: Traffic, job: Job, repairs: Table) -> Losses:
     """Count what was lost for certain on the job's links."""
-    links = [i for timeline in job.timelines for i in timeline.group.links]
-    runs = repairs[np.isin(repairs["link"], links)]
+    runs = repairs[np.isin(repairs["link"], job.links)]
     runs = runs[runs["start"] >= _first_whole_unit(job)]
     runs = runs[
         np.isin(runs["place"], (LossPlace.BEFORE_SENDER_TAP, LossPlace.BETWEEN_TAPS, LossPlace.UNKNOWN))
@@ -109,9 +108,8 @@ def _sent(
     Over the whole capture in packets; within an outage in messages, which is what can be timed.
     """
     sent: Counter[Pair] = Counter(lost if window is not None else {})
-    links = [i for timeline in job.timelines for i in timeline.group.links]
     t = traffic.transfers
-    for number in links:
+    for number in job.links:
         link = traffic.links[number]
         part = t[t["link"] == number]
         if window is None:

@@ -274,7 +274,7 @@ def _excess(table: NDArray[np.float64], case: SlowCase, features: Features) -> f
 def _transfer_verdict(
     case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table
 ) -> Verdict:
-    inside = (int(job.boundaries_ns[case.shift.onset]), int(job.boundaries_ns[case.shift.end]))
+    inside = (case.shift.onset, case.shift.end)
     member = job.members[case.names[0]]
     if congested_share(charges, member, case.feature, inside) >= CONGESTED:
         return _congestion_verdict(case, traffic, job, features, charges, inside)

@@ -26,7 +26,7 @@ from host_ctl.diagnose.standstill import (
     lane_progress,
     next_progress,
 )
-from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Verdict
+from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.repairs import LossPlace
 from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
@@ -76,8 +76,7 @@ def _activity(traffic: Traffic, program: Program) -> NDArray[np.int64]:
     """Times of the job's data and credits, repeats left out, in order (common ns)."""
     t = traffic.transfers[np.concatenate([lane.rows for lane in program.lanes])]
     whole = t[(t["flags"] & MessageFlag.REPEATED) == 0]
-    links = [i for timeline in program.job.timelines for i in timeline.group.links]
-    granted = traffic.credits[np.isin(traffic.credits["link"], links)]
+    granted = traffic.credits[np.isin(traffic.credits["link"], program.job.links)]
     times = np.concatenate([send_start(t), arrival(whole), granted["tx"], granted["rx"]])
     return np.sort(times[times != MISSING])
 
@@ -106,8 +105,7 @@ def _dried_up(traffic: Traffic, program: Program, witness_ns: int) -> bool:
 
 def _unanswered(traffic: Traffic, program: Program, repairs: Table, last: int) -> Table:
     """Repeats that went on after the job's last progress."""
-    links = [i for timeline in program.job.timelines for i in timeline.group.links]
-    return repairs[np.isin(repairs["link"], links) & (repairs["start"] > last)]
+    return repairs[np.isin(repairs["link"], program.job.links) & (repairs["start"] > last)]
 
 
 def _unanswered_verdict(
@@ -150,8 +148,9 @@ def _unanswered_verdict(
     total = int(pending["packets"].sum())
     what = "gets packets and answers none" if crashed else "is not reached any more"
     name = endpoint.name if sure else " or ".join(c.machine for c in ends)
+    scope: Scope = "machine" if crashed else "nic" if sure else "link"
     return _stop_verdict(
-        program, cause, "machine" if crashed else "nic",
+        program, cause, scope,
         (endpoint.machine, endpoint.nic) if sure else None, ends, iteration, last, silence,
         probability if sure else 0.5,
         (Evidence("unanswered_repeats", float(total), 0.0, "packets"),),
@@ -182,8 +181,7 @@ def _attempts(traffic: Traffic, program: Program, since: int, lost: dict[Pair, i
     A message that arrived and was not repeated was also acknowledged, so that it counts both ways.
     """
     sent: Counter[Pair] = Counter(lost)
-    links = [i for timeline in program.job.timelines for i in timeline.group.links]
-    for number in links:
+    for number in program.job.links:
         link = traffic.links[number]
         part = traffic.transfers[traffic.transfers["link"] == number]
         granted = traffic.credits[traffic.credits["link"] == number]
@@ -210,7 +208,8 @@ def _standing_verdict(
         else f"{' or '.join(suspects)} has stopped (hang), and nothing decides which; {waiting} others wait"
     )
     return _stop_verdict(
-        program, "hang", "machine", (machine, None) if sure else None, ends, iteration, last, silence,
+        program, "hang", "machine" if sure else "none", (machine, None) if sure else None, ends,
+        iteration, last, silence,
         probability,
         (
             Evidence("messages_sent", float(_least(state)), float(_usual(state.progress)), "messages"),
@@ -251,7 +250,7 @@ def _usual(progress: tuple[Progress, ...]) -> float:
 def _stop_verdict(
     program: Program,
     cause: Cause,
-    scope: str,
+    scope: Scope,
     blamed: tuple[str, str | None] | None,
     candidates: tuple[Candidate, ...],
     iteration: int,
@@ -266,7 +265,7 @@ def _stop_verdict(
         job=job.id,
         severity="fail_stop",
         cause=cause,
-        scope=scope if blamed else "link",  # type: ignore[arg-type]
+        scope=scope,
         machine=blamed[0] if blamed else None,
         nic=blamed[1] if blamed else None,
         peer=None,

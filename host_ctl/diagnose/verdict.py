@@ -72,12 +72,3 @@ class Verdict:
     confidence: float
     evidence: tuple[Evidence, ...]
     summary: str
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """All verdicts of a capture, the gravest first, and what they mean for its health."""
-
-    health: Health
-    verdicts: tuple[Verdict, ...]
-    missing: tuple[str, ...]

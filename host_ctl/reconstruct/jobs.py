@@ -51,6 +51,11 @@ class Job:
     boundaries_ns: NDArray[np.int64]
 
     @property
+    def links(self) -> list[int]:
+        """The links of all its groups."""
+        return [i for timeline in self.timelines for i in timeline.group.links]
+
+    @property
     def iterations(self) -> int:
         """How many iterations were seen, the first and last perhaps in part."""
         return len(self.boundaries_ns) - 1

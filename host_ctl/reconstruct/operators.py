@@ -195,7 +195,7 @@ def ends_as_it_pauses(traffic: Traffic, group: Group, operators: tuple[Operator,
     return bool(alike.sum() >= max(_MIN_EVEN, _OFTEN * units))
 
 
-def link_counts(operator: Operator, transfers: Table, group: Group) -> NDArray[np.int64]:
-    """Messages per link of the group that an operator moved."""
-    links = np.searchsorted(np.array(group.links), transfers["link"][operator.rows])
+def link_counts(rows: NDArray[np.int64], transfers: Table, group: Group) -> NDArray[np.int64]:
+    """How many of some rows of a group's transfers each of its links moved."""
+    links = np.searchsorted(np.array(group.links), transfers["link"][rows])
     return np.bincount(links, minlength=len(group.links))

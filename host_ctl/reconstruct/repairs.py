@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from dpu_app.wire.records import EventKind, MessageFlag
 from host_ctl.ingest.series import Table
-from host_ctl.reconstruct.transfers import MISSING, Traffic, send_start
-
-_PSN_SPACE = 1 << 24
+from host_ctl.reconstruct.transfers import MISSING, Traffic, send_start, short_way
 
 
 class LossPlace(IntEnum):
@@ -93,7 +91,7 @@ def _runs(traffic: Traffic, endpoint: int, flow: int | None, table: Table) -> _R
     began = send_start(table)
     near = np.clip(np.searchsorted(began, start, side="right") - 1, 0, len(table) - 1)
     reference = table["position"][near]
-    step = (events["psn"].astype(np.int64) - reference + _PSN_SPACE // 2) % _PSN_SPACE - _PSN_SPACE // 2
+    step = short_way(events["psn"].astype(np.int64) - reference)
     late = events["kind"] == EventKind.LATE
     return _Runs(start, end, reference + step, events["count"].astype(np.int64), late)
 

@@ -269,8 +269,12 @@ def unwrap_psn(psn: NDArray[np.int64]) -> NDArray[np.int64]:
     """24-bit PSNs as ever-growing positions: each step is taken the short way round."""
     if not len(psn):
         return psn
-    step = (np.diff(psn) + _PSN_SPACE // 2) % _PSN_SPACE - _PSN_SPACE // 2
-    return np.asarray(psn[0] + np.r_[0, np.cumsum(step)])
+    return np.asarray(psn[0] + np.r_[0, np.cumsum(short_way(np.diff(psn)))])
+
+
+def short_way(difference: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Differences of 24-bit PSNs the short way round: -2^23 up to 2^23 - 1."""
+    return np.asarray((difference + _PSN_SPACE // 2) % _PSN_SPACE - _PSN_SPACE // 2)
 
 
 def _pair_links(views: dict[_FlowKey, tuple[_View | None, _View | None]]) -> dict[_FlowKey, _FlowKey]:

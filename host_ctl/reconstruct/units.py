@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.reconstruct.groups import Group
-from host_ctl.reconstruct.operators import Operator
+from host_ctl.reconstruct.operators import Operator, link_counts
 from host_ctl.reconstruct.rhythm import Rhythm
 from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 
@@ -59,13 +59,7 @@ def _usual_volume(
     traffic: Traffic, group: Group, rows_of_unit: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64] | None:
     """Messages per link of the commonest unit; None when no two units are alike."""
-    links = np.array(group.links)
-    counts = np.stack(
-        [
-            np.bincount(np.searchsorted(links, traffic.transfers["link"][rows]), minlength=len(links))
-            for rows in rows_of_unit
-        ]
-    )
+    counts = np.stack([link_counts(rows, traffic.transfers, group) for rows in rows_of_unit])
     kinds, times = np.unique(counts, axis=0, return_counts=True)
     usual = kinds[np.argmax(times)]
     return usual if times.max() >= 2 and usual.min() > 0 else None

@@ -33,7 +33,7 @@ def test_iterations_without_a_silence_between_them_are_split_by_their_volume() -
     assert not aside
     assert job.iterations == ITERATIONS
     (timeline,) = job.timelines
-    counts = np.array([link_counts(o, made.transfers, timeline.group) for o in timeline.operators])
+    counts = np.array([link_counts(o.rows, made.transfers, timeline.group) for o in timeline.operators])
     units = np.add.reduceat(counts, timeline.rhythm.first)
     assert units.tolist() == [[MESSAGES] * 3] * ITERATIONS
 

@@ -34,7 +34,7 @@ tools: .venv/tools-ready
 # CMake's install step compares times in whole seconds and would keep an extension built in the
 # same second, so the installed one goes first.
 .venv/native-built: .venv/python-ready $(EXTENSION_SOURCES)
-	rm -f .venv/lib/python3*/site-packages/pulse_native/_core*.so
+	rm -f .venv/lib/python3*/site-packages/pulse_native/_*.so
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable '.[head]'
 	$(BIN)/python -c 'import pulse_native'
 	touch $@
@@ -81,11 +81,12 @@ lint-python: setup tools
 
 lint-native: test-native tools
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
-	printf '%s\n' native/src/*.cpp | xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native --checks='-clang-analyzer-*'
+	printf '%s\n' native/src/*.cpp native/sim/*.cpp | \
+	  xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native --checks='-clang-analyzer-*'
 
 # The path-sensitive checks take four times as long as all others together.
 lint-deep: test-native tools
-	printf '%s\n' native/src/*.cpp | xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native
+	printf '%s\n' native/src/*.cpp native/sim/*.cpp | xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native
 
 format: tools
 	$(BIN)/ruff check --fix .

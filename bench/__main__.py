@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command line of the measurements: ``python -m bench offline`` and ``python -m bench segmentation``."""
+"""Command line of the measurements: ``python -m bench offline``, ``segmentation`` and ``reality``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.inputs import BenchInput, given_captures, simulated_captures
 from bench.offline import OfflineResult, measure_offline
+from bench.reality import report_reality
 from bench.segmentation import report_segmentation
 from bench.tshark import measure_tshark
 from host_ctl.errors import PulseError
@@ -24,6 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command == "segmentation":
             return report_segmentation(options.captures, as_json=options.json)
+        if options.command == "reality":
+            return report_reality(options.captures, twin=options.twin, as_json=options.json)
         result = _offline(options)
     except (PulseError, OSError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -56,6 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     cuts = commands.add_parser("segmentation", help="ways to cut traffic into operators, side by side")
     cuts.add_argument("captures", nargs="+", type=Path, metavar="DIR", help="folders of captures")
     cuts.add_argument("--json", action="store_true", help="print the result as JSON")
+    reality = commands.add_parser("reality", help="packet distributions of captures, and of a simulated twin")
+    reality.add_argument("captures", nargs="*", type=Path, metavar="DIR", help="folders of captures")
+    reality.add_argument("--twin", action="store_true", help="simulate the Soft-RoCE job and measure it too")
+    reality.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

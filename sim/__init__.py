@@ -7,7 +7,5 @@ and retry timeouts, slots and credits of a collective library with its proxy thr
 all-to-all and pairwise collectives with their true dependencies, compute with noise, clock errors and
 stamps. A rank waits for another only because a packet, a credit or a buffer is missing.
 
-What is not: adaptive routing and reordering, read requests, the LL protocols, forwarding through a
-neighbouring GPU, priority flow control across several switches. Links are slower than real ones, and
-iterations shorter in proportion.
+What is not, and how to run it: ``docs/simulator.md``.
 """

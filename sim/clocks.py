@@ -1,56 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each NIC's clock error and how its stamps come about."""
+"""Each NIC's clock error: offset, drift that wanders, steps, TAI."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from sim.spec import ClockSpec, TxStamp, stream
+from sim.spec import ClockSpec, stream
 
-Times = npt.NDArray[np.int64]
+TAI_MINUS_UTC_NS = 37_000_000_000
+_WANDER_INTERVAL_NS = 100_000_000
+_PAIR_INTERVAL_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class NicClock:
-    """A NIC's clock: shown = true + offset + drift x (true - start)."""
+    """A NIC's clock as points (true ns since the simulation began, shown epoch ns), straight in between.
+
+    Two points of one true time are a step. ``offset_ns`` and ``drift_ppm`` are those at the beginning.
+    """
 
     offset_ns: int
     drift_ppm: float
     start_ns: int
+    points: tuple[tuple[int, int], ...]
 
-    def show(self, true_ns: Times) -> Times:
-        """What the clock shows at ``true_ns`` (int64 array, epoch nanoseconds)."""
-        drift: Times = np.rint((true_ns - self.start_ns) * (self.drift_ppm * 1e-6)).astype(np.int64)
-        shown: Times = true_ns + self.offset_ns + drift
-        return shown
-
-
-def draw_clock(spec: ClockSpec, seed: int, machine: int, rail: int, start_ns: int) -> NicClock:
-    """The clock of one NIC, drawn within the bounds of ``spec``."""
-    offset, drift = stream(seed, "clock", machine, rail).uniform(-1.0, 1.0, 2)
-    return NicClock(int(offset * spec.offset_ns), float(drift * spec.drift_ppm), start_ns)
+    def show(self, true_ns: int) -> int:
+        """What the clock shows at ``true_ns`` since the beginning."""
+        index = max(0, min(len(self.points) - 2, _last_at(self.points, true_ns)))
+        (t0, s0), (t1, s1) = self.points[index : index + 2]
+        return s0 + round((true_ns - t0) * (s1 - s0) / (t1 - t0))
 
 
-def stamp(
-    true_ns: Times, sent: npt.NDArray[np.bool_], clock: NicClock, spec: ClockSpec, rng: np.random.Generator
-) -> Times:
-    """Stamps of a tap's packets.
+def _last_at(points: tuple[tuple[int, int], ...], true_ns: int) -> int:
+    """The last point at or before a time from which a piece of positive length begins."""
+    found = 0
+    for number in range(len(points) - 1):
+        if points[number][0] <= true_ns and points[number + 1][0] > points[number][0]:
+            found = number
+    return found
 
-    Received packets carry wire time; sent ones too, or with ``copy`` the later time at which their
-    copy arrives in a queue that keeps its order. Stamps of one direction never run backwards.
+
+def draw_clock(
+    spec: ClockSpec, seed: int, machine: int, rail: int, start_ns: int, length_ns: int
+) -> NicClock:
+    """The clock of one NIC, drawn within the bounds of ``spec``; true time begins at epoch ``start_ns``."""
+    rng = stream(seed, "clock", machine, rail)
+    offset, drift = rng.uniform(-1.0, 1.0, 2)
+    offset_ns, drift_ppm = int(offset * spec.offset_ns), float(drift * spec.drift_ppm)
+    if rng.random() < spec.tai_share:
+        offset_ns += TAI_MINUS_UTC_NS
+    step_at_ns = int(rng.uniform(0.3, 0.7) * length_ns) if spec.step_ns and rng.random() < 0.5 else None
+    points: list[tuple[int, int]] = [(0, start_ns + offset_ns)]
+    wandering = drift_ppm
+    interval_ns = _WANDER_INTERVAL_NS if spec.wander_ppm else max(length_ns, 1_000_000_000)
+    for true_ns in range(interval_ns, length_ns + 2 * interval_ns, interval_ns):
+        before_ns, shown_ns = points[-1]
+        rate = 1.0 + wandering * 1e-6
+        if step_at_ns is not None and before_ns < step_at_ns < true_ns:
+            at_step = shown_ns + round((step_at_ns - before_ns) * rate)
+            points += [(step_at_ns, at_step), (step_at_ns, at_step + spec.step_ns)]
+            before_ns, shown_ns = points[-1]
+        points.append((true_ns, shown_ns + round((true_ns - before_ns) * rate)))
+        wandering += float(rng.normal(0.0, spec.wander_ppm)) * (_WANDER_INTERVAL_NS / 1e9) ** 0.5
+    return NicClock(offset_ns, drift_ppm, start_ns, tuple(points))
+
+
+def clock_pairs(
+    clock: NicClock, spec: ClockSpec, seed: int, machine: int, rail: int, length_ns: int
+) -> list[tuple[int, int]]:
+    """Readings (NIC clock, system clock) once a second, as a DPU's service takes them.
+
+    The system clock of a machine follows true time within 50 us, and a reading takes some microseconds.
     """
-    seen = true_ns.copy()
-    if spec.tx_stamp is TxStamp.COPY:
-        delay = spec.copy_delay_ns + rng.exponential(max(1, spec.copy_jitter_ns), int(sent.sum())).astype(
-            np.int64
-        )
-        seen[sent] += delay
-    shown = clock.show(seen)
-    if spec.jitter_ns:
-        shown += np.rint(rng.normal(0.0, spec.jitter_ns, len(shown))).astype(np.int64)
-    for direction in (sent, ~sent):
-        shown[direction] = np.maximum.accumulate(shown[direction])
-    return shown
+    system = stream(seed, "system clock", machine)
+    error_ns = int(system.normal(0.0, 50_000))
+    rng = stream(seed, "clock pair", machine, rail)
+    pairs = []
+    for true_ns in range(0, max(length_ns, 1), _PAIR_INTERVAL_NS):
+        reading_ns = int(rng.exponential(2_000))
+        pairs.append((clock.show(true_ns), clock.start_ns + true_ns + error_ns + reading_ns))
+    return pairs
+
+
+def stamp_noise(spec: ClockSpec) -> dict[str, float]:
+    """The settings of a tap that concern stamps."""
+    return {
+        "stamp_noise_ns": float(spec.jitter_ns),
+        "copy_delay_ns": float(spec.copy_delay_ns),
+        "copy_jitter_ns": float(spec.copy_jitter_ns),
+        "poll_interval_ns": float(spec.poll_ns),
+    }
+
+
+def seed_of(*labels: str | int, seed: int) -> int:
+    """A 64-bit seed for the native generator of one purpose."""
+    return int(stream(seed, *labels).integers(0, 1 << 63, dtype=np.int64))

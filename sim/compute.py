@@ -4,19 +4,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from sim.spec import NoiseSpec, stream
 
-Factor = Callable[[int, int], float]
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A compute phase: its step (-1 = warm-up), its number in it, how many the step before had (0 = none).
+
+    Steps of a rank have equally many phases, so ``of`` tells which phase is the last.
+    """
+
+    step: int
+    number: int
+    of: int
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the phase is the first or the last of its step."""
+        return self.number in (0, self.of - 1)
+
+
+Factor = Callable[[int, Phase], float]
 Extra = Callable[[int, int, bool], int]
 
 
 class ComputeModel:
     """Compute times of all ranks of a scenario.
 
-    ``factors`` (rank, step) multiply every phase; ``extras`` (rank, step, first phase) add ns. Faults
+    ``factors`` (rank, phase) multiply every phase; ``extras`` (rank, step, first phase) add ns. Faults
     append to both; neither ever consumes a draw of the healthy noise.
     """
 
@@ -28,6 +47,7 @@ class ComputeModel:
         static = stream(seed, "static").normal(0.0, spec.static_spread, max(machine_of_rank, default=0) + 1)
         limit = 1.5 * spec.static_spread
         self._static = [1.0 + float(np.clip(static[machine], -limit, limit)) for machine in machine_of_rank]
+        self._phase = [Phase(-1, -1, 0)] * len(machine_of_rank)
         self.factors: list[Factor] = []
         self.extras: list[Extra] = []
 
@@ -35,10 +55,20 @@ class ComputeModel:
         """Time of one phase of ``base_ns`` on ``rank`` in ``step`` (-1 = warm-up)."""
         noise = 1.0 + float(np.clip(self._jitter[rank].normal(0.0, self._spec.jitter), -0.3, 0.3))
         scale = self._static[rank] * noise * self._imbalance(rank, step)
+        phase = self._next_phase(rank, step)
         for factor in self.factors:
-            scale *= factor(rank, step)
+            scale *= factor(rank, phase)
         launch = int(self._jitter[rank].exponential(self._spec.launch_ns or 1))
         return int(base_ns * scale) + launch + sum(extra(rank, step, first) for extra in self.extras)
+
+    def _next_phase(self, rank: int, step: int) -> Phase:
+        before = self._phase[rank]
+        if before.step == step:
+            phase = Phase(step, before.number + 1, before.of)
+        else:
+            phase = Phase(step, 0, before.number + 1 if before.step >= 0 else 0)
+        self._phase[rank] = phase
+        return phase
 
     def pause_ns(self, rank: int, step: int) -> int:
         """A rare benign pause at the start of a step."""

@@ -1,322 +1,275 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults and controls: each changes one physical property of the running world, at its onset step.
+"""Faults and controls: each changes one physical property of the simulated world, from its onset step on.
 
-Nothing here touches a time that another rank sees; neighbours suffer through packets alone.
+Nothing here touches a time that another rank sees; neighbours suffer through packets alone. What a fault does
+to compute is fixed before the programs are compiled (``sim/compute_faults.py``); what it does to devices and
+processes becomes triggers of the plan (``arm``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 
-import numpy as np
-
-from sim.collectives import Operation
-from sim.network import Nic
-from sim.ranks import Rank
-from sim.spec import FaultKind, FaultSpec, SimulationError, Workload, stream
-from sim.traffic import collide, congest, lose_on_path, slow_leaf
-from sim.world import World
+from pulse_native._sim import ActionKind
+from sim.compute_faults import culprit_of, growth, growth_steps, rng_of
+from sim.compute_faults import shape as shape
+from sim.plan import PS_PER_NS
+from sim.spec import FaultKind, FaultSpec, SimulationError
+from sim.traffic import crossing_connections, foreign_load_ports
+from sim.world import RankInfo, World
 
 STOPS_JOB = frozenset(
     {FaultKind.LINK_DOWN, FaultKind.NIC_DEAD, FaultKind.HANG, FaultKind.CRASH, FaultKind.OP_MISMATCH}
 )
+_AT_BEGIN = -1
+_FOREIGN_BURST_BYTES = 16_384
 
+Action = tuple[ActionKind, int, float, int]
+"""Kind, subject, value, extra, as in ``native/sim/plan.hpp``."""
 
-def install(world: World, fault: FaultSpec) -> None:
-    """Arm ``fault`` in ``world``."""
-    _INSTALLERS[fault.kind](world, fault)
 
+@dataclass(slots=True)
+class Armed:
+    """What the plan now holds of a fault: its onset trigger, its recovery trigger, who stands at its ends."""
 
-def _rng(world: World, fault: FaultSpec, *labels: str | int) -> np.random.Generator:
-    return stream(world.scenario.seed, "fault", fault.kind.value, *labels)
+    onset_trigger: int
+    recovery_trigger: int | None = None
+    candidates: tuple[int, ...] = ()
+
+
+# ---- devices and processes
+
+
+def arm(world: World, fault: FaultSpec) -> Armed:
+    """Write the fault's triggers into the plan; the programs are compiled by now."""
+    return _ARMERS.get(fault.kind, _only_mark)(world, fault)
+
+
+def _trigger(
+    world: World,
+    rank: int,
+    step: int,
+    actions: list[Action],
+    *,
+    operation: int = _AT_BEGIN,
+    delay_ns: int = 0,
+    onset: bool = False,
+) -> int:
+    first = len(world.plan.rows["actions"])
+    for action in actions:
+        world.plan.add("actions", *action)
+    return world.plan.add("triggers", rank, step, operation, delay_ns * PS_PER_NS, first, len(actions), onset)
+
+
+def _only_mark(world: World, fault: FaultSpec) -> Armed:
+    """The change itself is bound to step numbers; the onset is marked on the culprit, else on rank 0."""
+    rank = world.training_ranks[0] if fault.machine is None else culprit_of(world, fault)
+    return Armed(_trigger(world, rank.number, fault.onset_step, [], onset=True))
+
+
+def _switched(world: World, fault: FaultSpec, rank: int, on: list[Action], off: list[Action]) -> Armed:
+    """Actions at the onset step, and their reversal if the fault ends."""
+    armed = Armed(_trigger(world, rank, fault.onset_step, on, onset=True))
+    if fault.until_step:
+        armed.recovery_trigger = _trigger(world, rank, fault.until_step, off)
+    return armed
+
+
+def _scaled(kind: ActionKind, subject: int, factor: float) -> tuple[Action, Action]:
+    return (kind, subject, factor, 0), (kind, subject, 1.0, 0)
+
+
+def _slow_nic(world: World, fault: FaultSpec) -> Armed:
+    rank = culprit_of(world, fault)
+    kind = ActionKind.ENGINE_RATE if fault.before_tap else ActionKind.WIRE_RATE
+    pairs = [_scaled(kind, rank.nic, fault.factor)]
+    if fault.ingress:
+        pairs.append(_scaled(ActionKind.PORT_RATE, world.fabric.access[rank.nic], fault.factor))
+    return _switched(world, fault, rank.number, [on for on, _ in pairs], [off for _, off in pairs])
+
+
+def _slow_pcie(world: World, fault: FaultSpec) -> Armed:
+    """The NIC fetches and delivers data slowly, so it also pauses the switch in front of it."""
+    rank = culprit_of(world, fault)
+    fetch, fetch_again = _scaled(ActionKind.ENGINE_RATE, rank.nic, fault.factor)
+    deliver: Action = (ActionKind.DRAIN_RATE, rank.nic, fault.factor, 0)
+    deliver_again: Action = (ActionKind.DRAIN_RATE, rank.nic, 0.0, 0)
+    return _switched(world, fault, rank.number, [fetch, deliver], [fetch_again, deliver_again])
+
+
+def _slow_receiver(world: World, fault: FaultSpec) -> Armed:
+    rank = culprit_of(world, fault)
+    on: Action = (ActionKind.DRAIN_RATE, rank.nic, fault.factor, 0)
+    return _switched(world, fault, rank.number, [on], [(ActionKind.DRAIN_RATE, rank.nic, 0.0, 0)])
+
+
+def _packet_loss(world: World, fault: FaultSpec) -> Armed:
+    rank = culprit_of(world, fault)
+    if fault.ingress:
+        kind, subject = ActionKind.PORT_LOSS, world.fabric.access[rank.nic]
+    else:
+        subject = rank.nic
+        kind = ActionKind.LOSS_BEFORE_TAP if fault.before_tap else ActionKind.LOSS_ON_WIRE
+    on: Action = (kind, subject, fault.probability, 0)
+    return _switched(world, fault, rank.number, [on], [(kind, subject, 0.0, 0)])
+
+
+def _cpu_hold(world: World, fault: FaultSpec) -> Armed:
+    culprit = culprit_of(world, fault)
+    ranks = [rank.number for rank in world.ranks if rank.machine == culprit.machine]
+    mean_ps = fault.duration_ns * PS_PER_NS
+    on: list[Action] = [(ActionKind.HOST_HOLD, rank, fault.probability, mean_ps) for rank in ranks]
+    off: list[Action] = [(ActionKind.HOST_HOLD, rank, 0.0, 0) for rank in ranks]
+    return _switched(world, fault, culprit.number, on, off)
+
 
-
-def _machine(fault: FaultSpec) -> int:
-    if fault.machine is None:
-        raise SimulationError(f"fault {fault.kind}: give the machine that it hits")
-    return fault.machine
-
-
-def _culprit(world: World, fault: FaultSpec) -> Rank:
-    rank = world.ranks[_machine(fault) * world.scenario.nics_per_machine + fault.nic]
-    if rank.job < 0:
-        raise SimulationError(f"fault {fault.kind}: machine {fault.machine} runs no job")
-    return rank
-
-
-def _at_step(world: World, fault: FaultSpec, rank: Rank, action: Callable[[], None]) -> None:
-    """Run ``action`` once, when ``rank`` begins the onset step."""
-
-    def check(begun: int) -> None:
-        if begun == fault.onset_step:
-            world.mark_onset(fault.kind)
-            action()
-
-    rank.on_step.append(check)
-
-
-def _at_collective(world: World, fault: FaultSpec, action: Callable[[Operation], None]) -> None:
-    """Run ``action`` once, when the culprit enters a collective of the onset step, drawn among them."""
-    rank = _culprit(world, fault)
-    draw = float(_rng(world, fault, "which").random())
-    entered = [0]
-
-    def check(step: int, operation: Operation) -> None:
-        if step == fault.onset_step:
-            usual = len(rank.steps[-2].operations) if len(rank.steps) > 1 else 1
-            if entered[0] == int(draw * usual):
-                action(operation)
-            entered[0] += 1
-
-    rank.on_enter.append(check)
-
-
-def _inside_collective(world: World, fault: FaultSpec, action: Callable[[], None]) -> None:
-    """Run ``action`` some way into a collective of the onset step."""
-    fraction = float(_rng(world, fault, "when").uniform(0.15, 0.6))
-
-    def strike() -> None:
-        world.mark_onset(fault.kind)
-        action()
-
-    def wait(operation: Operation) -> None:
-        world.loop.after(int(fraction * operation.size * 8 / world.scenario.network.rate_gbps), strike)
-
-    _at_collective(world, fault, wait)
-
-
-# ---- compute
-
-
-def _slow_compute(world: World, fault: FaultSpec) -> None:
-    culprit = _culprit(world, fault)
-    _at_step(world, fault, culprit, _nothing)
-
-    def factor(rank: int, step: int) -> float:
-        return fault.factor if rank == culprit.number and step >= fault.onset_step else 1.0
-
-    world.compute.factors.append(factor)
-
-
-def _input_stall(world: World, fault: FaultSpec) -> None:
-    culprit = _culprit(world, fault)
-    _at_step(world, fault, culprit, _nothing)
-    rng = _rng(world, fault)
-
-    def extra(rank: int, step: int, first: bool) -> int:
-        if rank != culprit.number or step < fault.onset_step or not first:
-            return 0
-        return int(fault.duration_ns * rng.uniform(0.7, 1.3))
-
-    world.compute.extras.append(extra)
-
-
-def _cpu_contention(world: World, fault: FaultSpec) -> None:
-    """Other processes take the CPU in turns: compute stretches irregularly and the proxy runs late."""
-    rails = world.scenario.nics_per_machine
-    machine = _machine(fault)
-    _at_step(world, fault, _culprit(world, fault), _nothing)
-    compute_rng = _rng(world, fault, "compute")
-
-    def factor(rank: int, step: int) -> float:
-        if rank // rails != machine or step < fault.onset_step:
-            return 1.0
-        return 1.0 + (fault.factor - 1.0) * float(compute_rng.uniform(0.4, 1.6))
-
-    world.compute.factors.append(factor)
-    for rail in range(rails):
-        rank = world.ranks[machine * rails + rail]
-        rng = _rng(world, fault, "proxy", rail)
-        rank.host.hold_ns = partial(_time_slice, world, fault, rng)
-
-
-def _time_slice(world: World, fault: FaultSpec, rng: np.random.Generator) -> int:
-    if fault.kind not in world.onsets_ns or rng.random() >= fault.probability:
-        return 0
-    return int(rng.exponential(fault.duration_ns))
-
-
-# ---- NIC and link
-
-
-def _nic(world: World, fault: FaultSpec) -> Nic:
-    return _culprit(world, fault).nic
-
-
-def _slow_nic(world: World, fault: FaultSpec) -> None:
-    nic = _nic(world, fault)
-
-    def slow() -> None:
-        if fault.ingress:
-            world.fabrics[nic.address.rail].access_port(nic).ns_per_byte *= fault.factor
-        if fault.before_tap:
-            nic.ns_per_byte *= fault.factor
-        else:
-            nic.wire_ns_per_byte = nic.ns_per_byte * fault.factor
-            nic.shaper_buffer_ns = int(65_536 * nic.wire_ns_per_byte)
-
-    _at_step(world, fault, _culprit(world, fault), slow)
-
-
-def _slow_receiver(world: World, fault: FaultSpec) -> None:
-    nic = _nic(world, fault)
-    port = world.fabrics[nic.address.rail].access_port(nic)
-
-    def slow() -> None:
-        nic.drain_ns_per_byte = nic.ns_per_byte * fault.factor
-        nic.drain_buffer_ns = int(131_072 * nic.drain_ns_per_byte)
-        port.paused_until = nic.drain_pause_until
-
-    _at_step(world, fault, _culprit(world, fault), slow)
-
-
-def _packet_loss(world: World, fault: FaultSpec) -> None:
-    nic = _nic(world, fault)
-    rng = _rng(world, fault)
-
-    def lost() -> bool:
-        return bool(rng.random() < fault.probability)
-
-    def start() -> None:
-        if fault.ingress:
-            world.fabrics[nic.address.rail].access_port(nic).loss = lost
-        elif fault.before_tap:
-            nic.loss_before_tap = lost
-        else:
-            nic.loss_on_wire = lost
-
-    _at_step(world, fault, _culprit(world, fault), start)
-
-
-def _set_link(world: World, nic: Nic, up: bool) -> None:
-    nic.port_off = not up
-    world.fabrics[nic.address.rail].access_port(nic).off = not up
-
-
-def _link_down(world: World, fault: FaultSpec) -> None:
-    _inside_collective(world, fault, partial(_set_link, world, _nic(world, fault), False))
-
-
-def _link_flap(world: World, fault: FaultSpec) -> None:
-    nic = _nic(world, fault)
-
-    def down() -> None:
-        _set_link(world, nic, False)
-        world.loop.after(fault.duration_ns, back)
-
-    def back() -> None:
-        world.recovery_ns = world.loop.now
-        _set_link(world, nic, True)
-
-    _inside_collective(world, fault, down)
-
-
-def _nic_dead(world: World, fault: FaultSpec) -> None:
-    nic = _nic(world, fault)
-
-    def die() -> None:
-        nic.dead = True
-
-    _inside_collective(world, fault, die)
-
-
-# ---- processes
-
-
-def _hang(world: World, fault: FaultSpec) -> None:
-    rank = _culprit(world, fault)
-
-    def stop(operation: Operation) -> None:
-        world.mark_onset(fault.kind)
-        rank.stop()
-
-    _at_collective(world, fault, stop)
-
-
-def _crash(world: World, fault: FaultSpec) -> None:
+def _growing_hold(world: World, fault: FaultSpec) -> Armed:
+    """The proxy threads of the machine are held ever more often, until ``period_steps`` after the onset."""
+    culprit = culprit_of(world, fault)
+    ranks = [rank.number for rank in world.ranks if rank.machine == culprit.machine]
+    last = min(fault.onset_step + growth_steps(fault), world.scenario.jobs[culprit.job].steps)
+    armed = Armed(-1)
+    for step in range(fault.onset_step, min(last, fault.until_step or last)):
+        held = fault.probability * growth(fault, step)
+        on: list[Action] = [
+            (ActionKind.HOST_HOLD, rank, held, fault.duration_ns * PS_PER_NS) for rank in ranks
+        ]
+        trigger = _trigger(world, culprit.number, step, on, onset=step == fault.onset_step)
+        armed.onset_trigger = trigger if step == fault.onset_step else armed.onset_trigger
+    if fault.until_step:
+        off: list[Action] = [(ActionKind.HOST_HOLD, rank, 0.0, 0) for rank in ranks]
+        armed.recovery_trigger = _trigger(world, culprit.number, fault.until_step, off)
+    return armed
+
+
+def _place_in_step(world: World, fault: FaultSpec, rank: RankInfo) -> tuple[int, int]:
+    """An operation of the onset step, drawn, and how far into it (ns) something inside of it happens."""
+    operations = rank.operations.get(fault.onset_step, [])
+    if not operations:
+        raise SimulationError(f"fault {fault.kind}: step {fault.onset_step} has no operation to strike in")
+    place = int(float(rng_of(world, fault, "which").random()) * len(operations))
+    fraction = float(rng_of(world, fault, "when").uniform(0.15, 0.6))
+    return place, int(fraction * operations[place].size * 8 / world.scenario.network.rate_gbps)
+
+
+def _inside_operation(world: World, fault: FaultSpec, action: Action) -> Armed:
+    rank = culprit_of(world, fault)
+    place, delay_ns = _place_in_step(world, fault, rank)
+    return Armed(
+        _trigger(
+            world,
+            rank.number,
+            fault.onset_step,
+            [action],
+            operation=place,
+            delay_ns=max(1, delay_ns),
+            onset=True,
+        )
+    )
+
+
+def _link_down(world: World, fault: FaultSpec) -> Armed:
+    return _inside_operation(world, fault, (ActionKind.LINK_DOWN, culprit_of(world, fault).nic, 0.0, 0))
+
+
+def _link_flap(world: World, fault: FaultSpec) -> Armed:
+    armed = _link_down(world, fault)
+    rank = culprit_of(world, fault)
+    place, delay_ns = _place_in_step(world, fault, rank)
+    armed.recovery_trigger = _trigger(
+        world,
+        rank.number,
+        fault.onset_step,
+        [(ActionKind.LINK_UP, rank.nic, 0.0, 0)],
+        operation=place,
+        delay_ns=max(1, delay_ns) + fault.duration_ns,
+    )
+    return armed
+
+
+def _nic_dead(world: World, fault: FaultSpec) -> Armed:
+    return _inside_operation(world, fault, (ActionKind.NIC_DEAD, culprit_of(world, fault).nic, 0.0, 0))
+
+
+def _hang(world: World, fault: FaultSpec) -> Armed:
+    """The rank stops as it is about to enter an operation."""
+    rank = culprit_of(world, fault)
+    place, _ = _place_in_step(world, fault, rank)
+    stop: Action = (ActionKind.RANK_STOP, rank.number, 0.0, 0)
+    return Armed(_trigger(world, rank.number, fault.onset_step, [stop], operation=place, onset=True))
+
+
+def _crash(world: World, fault: FaultSpec) -> Armed:
     """The process is killed, inside a collective or while it computes; its queue pairs go with it."""
-    rank = _culprit(world, fault)
-
-    def die() -> None:
-        rank.stop()
-        for queue_pair in list(rank.nic.queue_pairs.values()):
-            queue_pair.destroy()
-
-    if _rng(world, fault, "where").random() < 0.5:
-        _inside_collective(world, fault, die)
-        return
+    rank = culprit_of(world, fault)
+    kill: Action = (ActionKind.RANK_CRASH, rank.number, 0.0, 0)
+    if rng_of(world, fault, "where").random() < 0.5:
+        return _inside_operation(world, fault, kill)
     compute_ns = world.scenario.jobs[rank.job].compute_ns
-    delay_ns = int(compute_ns * _rng(world, fault, "when").uniform(0.1, 0.8))
-
-    def strike() -> None:
-        world.mark_onset(fault.kind)
-        die()
-
-    def wait(step: int) -> None:
-        if step == fault.onset_step:
-            world.loop.after(delay_ns, strike)
-
-    rank.on_step.append(wait)
+    delay_ns = int(compute_ns * rng_of(world, fault, "when").uniform(0.1, 0.8))
+    return Armed(
+        _trigger(world, rank.number, fault.onset_step, [kill], delay_ns=max(1, delay_ns), onset=True)
+    )
 
 
-def _op_mismatch(world: World, fault: FaultSpec) -> None:
-    rank = _culprit(world, fault)
-    world.parts[rank.number].mismatch_step = fault.onset_step
-    _at_step(world, fault, rank, _nothing)
+# ---- the path
 
 
-# ---- controls
+def _congestion(world: World, fault: FaultSpec) -> Armed:
+    """Another tenant's bursts share ports; ``factor`` is the share of the rate that they take on average."""
+    if world.fabric.uplinks_of(world.fabric.leaf(world.training_ranks[0].nic)):
+        crossing_connections(world, fault, 1)
+    ports = foreign_load_ports(world)
+    on: list[Action] = [(ActionKind.FOREIGN_LOAD, p, fault.factor, _FOREIGN_BURST_BYTES) for p in ports]
+    off: list[Action] = [(ActionKind.FOREIGN_LOAD, p, 0.0, 0) for p in ports]
+    return _switched(world, fault, world.training_ranks[0].number, on, off)
 
 
-def _random_pauses(world: World, fault: FaultSpec) -> None:
-    """Pauses of random ranks in random steps; nobody is hit more often than chance has it."""
+def _path_collision(world: World, fault: FaultSpec) -> Armed:
+    """Two flows of different machines that leave the first leaf hash to one uplink from now on.
 
-    def extra(rank: int, step: int, first: bool) -> int:
-        if step < fault.onset_step or not first:
-            return 0
-        hit, size = _rng(world, fault, rank, step).random(2)
-        return int(fault.duration_ns * (0.5 + size)) if hit < fault.probability else 0
-
-    world.compute.extras.append(extra)
-
-
-def _periodic_pause(world: World, fault: FaultSpec) -> None:
-    """A checkpoint: every few steps all ranks stop, each a little differently long."""
-
-    def extra(rank: int, step: int, first: bool) -> int:
-        if not first or step < fault.onset_step or step % fault.period_steps:
-            return 0
-        return int(fault.duration_ns * _rng(world, fault, rank, step).uniform(0.9, 1.1))
-
-    world.compute.extras.append(extra)
+    ``factor`` divides that uplink's rate as well, as if further foreign flows lived there.
+    """
+    crossing = crossing_connections(world, fault, 2)[:2]
+    leaf = world.fabric.leaf(world.training_ranks[0].nic)
+    slower, as_before = _scaled(ActionKind.PORT_RATE, world.fabric.uplinks_of(leaf)[0], fault.factor)
+    on: list[Action] = [slower]
+    off: list[Action] = [as_before]
+    for connection in crossing:
+        end = 2 * connection
+        source, target = world.plan.rows["ends"][end][:2]
+        path = world.plan.add_spare_path(world.fabric.path(source, target, 0))
+        on.append((ActionKind.PIN_PATH, end, 0.0, path))
+        off.append((ActionKind.PIN_PATH, end, 0.0, end))  # an end's own path has its number
+    return _switched(world, fault, world.training_ranks[0].number, on, off)
 
 
-def _on_the_path(change: Callable[[World, FaultSpec], None]) -> Callable[[World, FaultSpec], None]:
-    """An installer that changes the fabric at the onset step; no machine has a part in it."""
-
-    def install_change(world: World, fault: FaultSpec) -> None:
-        _at_step(world, fault, world.training_ranks[0], partial(change, world, fault))
-
-    return install_change
-
-
-def _described_elsewhere(world: World, fault: FaultSpec) -> None:
-    """Imbalances are properties of the job and its noise, present from the first step on."""
-    stages = any(job.workload is Workload.PP and job.stage_factors for job in world.scenario.jobs)
-    if fault.kind is FaultKind.STAGE_IMBALANCE and not stages:
-        raise SimulationError("fault stage_imbalance: give a pp job with stage_factors")
-    if fault.kind is FaultKind.IMBALANCE and world.scenario.noise.imbalance <= 0:
-        raise SimulationError("fault imbalance: give noise.imbalance > 0")
+def _switch_port(world: World, fault: FaultSpec) -> Armed:
+    """Every uplink of the first leaf runs at a part of its rate."""
+    crossing_connections(world, fault, 1)
+    leaf = world.fabric.leaf(world.training_ranks[0].nic)
+    pairs = [_scaled(ActionKind.PORT_RATE, port, fault.factor) for port in world.fabric.uplinks_of(leaf)]
+    rank = world.training_ranks[0].number
+    return _switched(world, fault, rank, [on for on, _ in pairs], [off for _, off in pairs])
 
 
-def _nothing() -> None:
-    """The onset is only marked; the change itself is bound to step numbers."""
+def _fabric_loss(world: World, fault: FaultSpec) -> Armed:
+    """Packets of one flow get lost between the leaves; neither end is to blame."""
+    crossing = crossing_connections(world, fault, 1)
+    connection = crossing[int(rng_of(world, fault).integers(0, len(crossing)))]
+    source, target = world.plan.rows["ends"][2 * connection][:2]
+    ports, _ = world.plan.path_of(2 * connection)
+    on: Action = (ActionKind.PORT_LOSS, ports[0], fault.probability, 0)
+    rank = world.training_ranks[0].number
+    armed = _switched(world, fault, rank, [on], [(ActionKind.PORT_LOSS, ports[0], 0.0, 0)])
+    armed.candidates = world.nics[source].machine, world.nics[target].machine
+    return armed
 
 
-_INSTALLERS: dict[FaultKind, Callable[[World, FaultSpec], None]] = {
-    FaultKind.SLOW_COMPUTE: _slow_compute,
+_ARMERS: dict[FaultKind, Callable[[World, FaultSpec], Armed]] = {
     FaultKind.SLOW_NIC: _slow_nic,
+    FaultKind.SLOW_PCIE: _slow_pcie,
     FaultKind.SLOW_RECEIVER: _slow_receiver,
     FaultKind.PACKET_LOSS: _packet_loss,
     FaultKind.LINK_DOWN: _link_down,
@@ -324,15 +277,10 @@ _INSTALLERS: dict[FaultKind, Callable[[World, FaultSpec], None]] = {
     FaultKind.NIC_DEAD: _nic_dead,
     FaultKind.HANG: _hang,
     FaultKind.CRASH: _crash,
-    FaultKind.CPU_CONTENTION: _cpu_contention,
-    FaultKind.INPUT_STALL: _input_stall,
-    FaultKind.OP_MISMATCH: _op_mismatch,
-    FaultKind.RANDOM_PAUSES: _random_pauses,
-    FaultKind.PERIODIC_PAUSE: _periodic_pause,
-    FaultKind.CONGESTION: _on_the_path(congest),
-    FaultKind.PATH_COLLISION: _on_the_path(collide),
-    FaultKind.SWITCH_PORT: _on_the_path(slow_leaf),
-    FaultKind.FABRIC_LOSS: _on_the_path(lose_on_path),
-    FaultKind.IMBALANCE: _described_elsewhere,
-    FaultKind.STAGE_IMBALANCE: _described_elsewhere,
+    FaultKind.CPU_CONTENTION: _cpu_hold,
+    FaultKind.MEMORY_PRESSURE: _growing_hold,
+    FaultKind.CONGESTION: _congestion,
+    FaultKind.PATH_COLLISION: _path_collision,
+    FaultKind.SWITCH_PORT: _switch_port,
+    FaultKind.FABRIC_LOSS: _fabric_loss,
 }

@@ -44,6 +44,13 @@ _WORKLOADS_OF = {
     FaultKind.SWITCH_PORT: (*_RINGS, "tree", "moe"),
     FaultKind.FABRIC_LOSS: _RINGS,
     FaultKind.SLOW_COMPUTE: (*_TRAINING, "rails64"),
+    # These have names in the catalogue only.
+    FaultKind.POWER_CAP: (),
+    FaultKind.SLOW_MEMORY: (),
+    FaultKind.SLOW_NVLINK: (),
+    FaultKind.SLOW_PCIE: (),
+    FaultKind.MEMORY_PRESSURE: (),
+    FaultKind.CLOCK_ERROR: (),
 }
 
 
@@ -99,7 +106,8 @@ def _healthy(name: str, shape_name: str, policy: CreditPolicy, seed: int) -> Sce
             switch_ns=int(rng.integers(300, 1_500)),
             ipv6=bool(rng.random() < 0.1),
             vlan=int(rng.integers(2, 4000)) if rng.random() < 0.15 else None,
-            ecn_threshold_bytes=marks,
+            mark_from_bytes=marks,
+            mark_all_bytes=4 * marks,
             tos=int(rng.choice([0x02, 0x6A] if marks else [0x02, 0x6A, 0x68])),
         ),
         transport,
@@ -137,7 +145,8 @@ def _transport(rng: np.random.Generator, mtu: int, window_ns: float) -> Transpor
         quantum_packets=int(rng.choice([2, 4, 8, 16])),
         zero_start_psn=bool(rng.random() < 0.4),
         cnp_interval_ns=int(window_ns / 8),
-        rate_recovery_ns=int(window_ns * 4),
+        alpha_timer_ns=int(window_ns / 7),
+        increase_timer_ns=int(window_ns / 2),
     )
 
 
@@ -251,7 +260,9 @@ def _with_control(scenario: Scenario, job: JobSpec, fault: FaultSpec, rng: np.ra
                 scenario, fault=replace(fault, onset_step=0, period_steps=period, duration_ns=pause)
             )
         case FaultKind.CONGESTION:
-            leaves = replace(_two_leaves(network, uplinks=1, speed=2.0), ecn_threshold_bytes=65_536)
+            leaves = replace(
+                _two_leaves(network, uplinks=1, speed=2.0), mark_from_bytes=65_536, mark_all_bytes=262_144
+            )
             return replace(
                 scenario, network=leaves, fault=replace(fault, factor=float(rng.uniform(0.7, 0.9)))
             )
@@ -278,6 +289,7 @@ def _two_leaves(network: NetworkSpec, uplinks: int, speed: float) -> NetworkSpec
         leaves=2,
         uplinks=uplinks,
         uplink_rate_gbps=speed * network.rate_gbps,
-        ecn_threshold_bytes=131_072,
+        mark_from_bytes=131_072,
+        mark_all_bytes=524_288,
         tos=0x6A,
     )

@@ -11,9 +11,8 @@ from enum import StrEnum
 
 import numpy as np
 
-
-class SimulationError(ValueError):
-    """A scenario that cannot be simulated; the message says which field and what is allowed."""
+from sim.limits import SimulationError as SimulationError
+from sim.limits import check_scenario
 
 
 class Workload(StrEnum):
@@ -23,6 +22,8 @@ class Workload(StrEnum):
     FSDP = "fsdp"
     MOE = "moe"
     PP = "pp"
+    CP = "cp"
+    REPLAY = "replay"
     NONE = "none"
 
 
@@ -32,6 +33,20 @@ class Algorithm(StrEnum):
     RING = "ring"
     TREE = "tree"
     DOUBLE_TREE = "double_tree"
+    NVLS = "nvls"  # the GPUs of a machine reduce among themselves, one tree joins the machines
+
+
+class Dispatch(StrEnum):
+    """How tokens reach experts of other machines.
+
+    ``rail``: experts are spread along each rail. ``pxn``: over all GPUs; data for a GPU of another machine
+    goes through the local GPU on that rail, which sends what the whole machine has for it. ``direct``: over
+    all GPUs, each sends by its own NIC; this needs a spine.
+    """
+
+    RAIL = "rail"
+    PXN = "pxn"
+    DIRECT = "direct"
 
 
 class CreditStyle(StrEnum):
@@ -89,6 +104,12 @@ class FaultKind(StrEnum):
     PATH_COLLISION = "path_collision"
     SWITCH_PORT = "switch_port"
     FABRIC_LOSS = "fabric_loss"
+    POWER_CAP = "power_cap"
+    SLOW_MEMORY = "slow_memory"
+    SLOW_NVLINK = "slow_nvlink"
+    SLOW_PCIE = "slow_pcie"
+    MEMORY_PRESSURE = "memory_pressure"
+    CLOCK_ERROR = "clock_error"
 
 
 CONTROLS = frozenset(
@@ -101,25 +122,35 @@ CONTROLS = frozenset(
         FaultKind.PATH_COLLISION,
         FaultKind.SWITCH_PORT,
         FaultKind.FABRIC_LOSS,
+        FaultKind.CLOCK_ERROR,
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkSpec:
-    """Links and switches of one rail; all rails are alike and never meet.
+    """Links and switches; every rail has ``leaves`` of its own, and rails meet only if there is a ``spine``.
 
-    ``interleaved`` plugs neighbouring machines into different leaves, so that rings cross uplinks.
+    ``interleaved`` plugs neighbouring machines into different leaves, so that rings cross uplinks. A queue
+    marks data at random from ``mark_from_bytes`` on and always from ``mark_all_bytes`` on (0 = no marks). A
+    link whose packets fill ``pause_bytes`` of a switch or NIC is paused (0 = never); a queue drops what
+    exceeds ``queue_bytes`` (0 = nothing).
     """
 
     rate_gbps: float = 2.0
     propagation_ns: int = 800
     switch_ns: int = 600
+    switch_jitter_ns: int = 0
     leaves: int = 1
+    spine: bool = False
     interleaved: bool = False
     uplinks: int = 2
     uplink_rate_gbps: float = 8.0
-    ecn_threshold_bytes: int = 0
+    mark_from_bytes: int = 0
+    mark_all_bytes: int = 0
+    mark_probability: float = 0.1
+    pause_bytes: int = 262_144
+    queue_bytes: int = 0
     ipv6: bool = False
     vlan: int | None = None
     tos: int = 0x02
@@ -127,10 +158,17 @@ class NetworkSpec:
 
 @dataclass(frozen=True, slots=True)
 class TransportSpec:
-    """Reliable-connection parameters; ``ack_every`` 0 acknowledges only at message ends."""
+    """Reliable-connection parameters; ``ack_every`` 0 acknowledges only at message ends.
+
+    With ``coalesce_acks`` one ACK answers all that has come when it leaves, as NICs do; else every packet
+    that asks gets its own, as in Soft-RoCE.
+
+    The last five are DCQCN's N, K, T, B and R_AI as a share of the link rate (Zhu et al., SIGCOMM 2015).
+    """
 
     mtu: int = 4096
     ack_every: int = 0
+    coalesce_acks: bool = True
     ack_latency_ns: int = 2_000
     ack_jitter_ns: int = 1_000
     timeout_ns: int = 16_777_216
@@ -139,15 +177,27 @@ class TransportSpec:
     fetch_jitter_ns: int = 60
     zero_start_psn: bool = False
     cnp_interval_ns: int = 50_000
-    rate_cut: float = 0.6
-    rate_recovery_ns: int = 3_000_000
+    alpha_timer_ns: int = 55_000
+    increase_timer_ns: int = 300_000
+    increase_bytes: int = 0
+    additive_share: float = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class StackSpec:
-    """The collective library: slots, credits, channels and the delays of its proxy thread."""
+    """The collective library: slots, credits, channels and the delays of its proxy thread.
+
+    Operations of at most ``ll_bytes`` use the LL protocol (every 8 bytes travel with a flag: twice the
+    bytes, slots of ``ll_slot_bytes``), of at most ``ll128_bytes`` LL128 (120 of 128 bytes are data).
+    ``split_slots`` spreads each slot over all connections of a lane.
+    """
 
     slot_bytes: int = 65_536
+    p2p_slot_bytes: int = 0
+    ll_bytes: int = 0
+    ll128_bytes: int = 0
+    ll_slot_bytes: int = 32_768
+    split_slots: bool = False
     depth: int = 8
     channels: int = 1
     qps_per_lane: int = 1
@@ -158,13 +208,17 @@ class StackSpec:
     proxy_ns: int = 3_000
     proxy_jitter_ns: int = 2_000
     reduce_bytes_per_ns: float = 20.0
+    step_ns: int = 200
+    couple_ns: int = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """One training job: which machines, what an iteration does, how long it computes.
 
-    ``layers`` counts fsdp layers, moe blocks or coupling points of a multi-GPU machine.
+    ``layers`` counts fsdp layers, moe blocks, attention layers or coupling points of a multi-GPU machine.
+    ``prefetch`` gathers the next fsdp layer while one is computed. ``dense_bytes`` is the AllReduce beside
+    the experts. ``activation_bytes`` is what a pipeline stage, or a hop of context parallelism, hands on.
     ``stages`` > 1 makes a pipeline; the machines are then ``stages`` x replicas, stage-major.
     """
 
@@ -181,6 +235,9 @@ class JobSpec:
     micro_batches: int = 6
     activation_bytes: int = 131_072
     uneven: bool = False
+    dispatch: Dispatch = Dispatch.RAIL
+    dense_bytes: int = 0
+    prefetch: bool = False
     long_first_steps: int = 0
     pause_every: int = 0
     pause_ns: int = 0
@@ -201,22 +258,52 @@ class NoiseSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClockSpec:
-    """Bounds from which each NIC's clock error is drawn, and how sent packets are stamped."""
+    """Bounds from which each NIC's clock error is drawn, and how packets are stamped.
+
+    ``wander_ppm`` is how far the drift itself strays per second; ``step_ns`` the size of one step that
+    half of the NICs make; ``tai_share`` the share of NICs whose clock shows TAI. With ``poll_ns`` stamps
+    are made by software that polls so often.
+    """
 
     offset_ns: int = 0
     drift_ppm: float = 0.0
+    wander_ppm: float = 0.0
+    step_ns: int = 0
+    tai_share: float = 0.0
     jitter_ns: int = 0
+    poll_ns: int = 0
     tx_stamp: TxStamp = TxStamp.WIRE
     copy_delay_ns: int = 2_000
     copy_jitter_ns: int = 500
+
+
+class CaptureKind(StrEnum):
+    """Which packets a tap takes."""
+
+    ALL = "all"
+    STEERED = "steered"
+    SAMPLED = "sampled"
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSpec:
+    """What the tap of each NIC takes, keeps and loses; ``snap_bytes`` 0 keeps whole packets."""
+
+    kind: CaptureKind = CaptureKind.ALL
+    sample_shift: int = 0
+    snap_bytes: int = 128
+    loss_probability: float = 0.0
+    mean_loss_packets: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
     """One fault or control. What ``factor``, ``probability`` and ``duration_ns`` mean depends on the kind.
 
-    ``before_tap`` says on which side of the sender's tap a rate cap or a loss sits; ``ingress``
-    turns a loss to the receiving direction of the culprit's link, and makes a rate cap hold both ways.
+    ``before_tap`` says on which side of the sender's tap a loss sits, and whether a rate cap is the NIC's
+    (it fetches data slowly) or the port's (it sends slowly); ``ingress`` turns a loss to the receiving
+    direction of the culprit's link, and makes a rate cap hold both ways. The fault ends with the step
+    ``until_step`` - 1; 0 = it stays.
     """
 
     kind: FaultKind
@@ -229,6 +316,11 @@ class FaultSpec:
     period_steps: int = 0
     before_tap: bool = True
     ingress: bool = False
+    until_step: int = 0
+
+    def active(self, step: int) -> bool:
+        """Whether the fault is there in ``step``."""
+        return step >= self.onset_step and (self.until_step == 0 or step < self.until_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +337,13 @@ class Scenario:
     stack: StackSpec = field(default_factory=StackSpec)
     noise: NoiseSpec = field(default_factory=NoiseSpec)
     clock: ClockSpec = field(default_factory=ClockSpec)
+    capture: CaptureSpec = field(default_factory=CaptureSpec)
     fault: FaultSpec | None = None
     second_fault: FaultSpec | None = None
     storage: bool = False
     watch_ns: int = 400_000_000
+    gpus_per_nic: int = 1
+    train_packets: int = 1
 
     @property
     def faults(self) -> tuple[FaultSpec, ...]:
@@ -256,26 +351,7 @@ class Scenario:
         return tuple(fault for fault in (self.fault, self.second_fault) if fault is not None)
 
     def __post_init__(self) -> None:
-        if not 2 <= self.machines <= 64:
-            raise SimulationError(f"scenario {self.name}: {self.machines} machines; give 2 to 64")
-        if not 1 <= self.nics_per_machine <= 8:
-            raise SimulationError(
-                f"scenario {self.name}: {self.nics_per_machine} NICs per machine; give 1 to 8"
-            )
-        placed = [machine for job in self.jobs for machine in job.machines]
-        if len(placed) != len(set(placed)) or any(not 0 <= m < self.machines for m in placed):
-            raise SimulationError(
-                f"scenario {self.name}: jobs overlap or name machines beyond {self.machines - 1}"
-            )
-        for job in self.jobs:
-            if job.stages > 1 and len(job.machines) % job.stages:
-                raise SimulationError(
-                    f"scenario {self.name}: {len(job.machines)} machines are not {job.stages} equal stages"
-                )
-        if self.stack.slot_bytes < 1 or self.stack.depth < 1 or self.transport.mtu < 256:
-            raise SimulationError(
-                f"scenario {self.name}: slot bytes, depth and MTU must be positive (MTU >= 256)"
-            )
+        check_scenario(self)
 
 
 def stream(seed: int, *labels: str | int) -> np.random.Generator:

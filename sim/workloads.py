@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from sim.collectives import Operation
+from sim.commands import Announce, Begin, Command, Compute, Couple, End, Pause, Program, Start, Wait, WaitFor
 from sim.communicators import Communicator
-from sim.ranks import Announce, Begin, Command, Compute, Couple, End, Pause, Program, Start, Wait
-from sim.spec import JobSpec, Workload, stream
+from sim.spec import Algorithm, Dispatch, JobSpec, Workload, stream
 
 SMALL_BYTES = 32_768
 WARM_UP_BYTES = 131_072
@@ -21,16 +22,18 @@ WARM_UP_BYTES = 131_072
 class Part:
     """One rank's place in its job.
 
-    ``position`` counts the machines of the job along one rail; ``rail_group`` joins them. ``coupled``
-    ranks wait for their machine within compute. In ``mismatch_step`` the rank runs a collective of
-    another size.
+    ``position`` counts the machines of the job along one rail; ``rail_group`` joins them; ``world_group``
+    joins all GPUs, machine-major. ``coupled`` ranks wait for their machine within compute. In
+    ``mismatch_step`` the rank runs a collective of another size.
     """
 
     job: JobSpec
     seed: int
     position: int
     rail: int
+    gpus: int
     rail_group: Communicator
+    world_group: Communicator
     stage_group: Communicator | None
     coupled: bool
     mismatch_step: int = -1
@@ -44,7 +47,7 @@ class Part:
 def program(part: Part) -> Program:
     """The whole run of one rank: warm-up, steps, pauses."""
     yield from _run(part.rail_group.all_reduce(part.position, WARM_UP_BYTES, part.job.algorithm))
-    body = {Workload.DP: _dp, Workload.FSDP: _fsdp, Workload.MOE: _moe, Workload.PP: _pp}[part.job.workload]
+    body = _BODIES[part.job.workload]
     if part.job.workload is Workload.MOE:
         yield from _run(_all_to_all(part, -1, 0))
     for step in range(part.job.steps):
@@ -98,16 +101,48 @@ def _dp(part: Part, step: int) -> Iterator[Command]:
         yield from _compute(part, total // 3, first=True)
         for operation in operations:
             yield from _compute(part, 2 * total // 3 // len(operations))
-            yield Start(operation)
+            yield from _start(part, operation)
     else:
         yield from _compute(part, total, first=True)
         for operation in operations:
-            yield Start(operation)
+            yield from _start(part, operation)
     yield Wait()
 
 
+def _start(part: Part, operation: Operation) -> Iterator[Command]:
+    """Start a collective; with NVLS the GPUs of a machine first add up what they have."""
+    if part.job.algorithm is Algorithm.NVLS and part.coupled:
+        yield Couple()
+    yield Start(operation)
+
+
 def _fsdp(part: Part, step: int) -> Iterator[Command]:
-    yield from _sequence(part, _fsdp_items(part, step))
+    if part.job.prefetch:
+        yield from _fsdp_ahead(part, step)
+    else:
+        yield from _sequence(part, _fsdp_items(part, step))
+
+
+def _fsdp_ahead(part: Part, step: int) -> Iterator[Command]:
+    """Each layer is gathered while the one before it is computed; gradients leave behind the next gather."""
+    layers = part.job.layers
+    size = part.job.collective_bytes // layers
+    if step == part.mismatch_step:
+        size = size // 2 // 512 * 512 + 512
+    unit = _base_ns(part, step) // (3 * layers)
+    group, position = part.rail_group, part.position
+    gathers = [group.all_gather(position, size) for _ in range(2 * layers)]
+    yield Announce(gathers[0])
+    yield Start(gathers[0])
+    for place, gather in enumerate(gathers):
+        yield WaitFor(gather)
+        if place + 1 < len(gathers):
+            yield Start(gathers[place + 1])
+        backward = place >= layers
+        yield from _compute(part, 2 * unit if backward else unit, first=place == 0)
+        if backward:
+            yield Start(group.reduce_scatter(position, size))
+    yield Wait()
 
 
 def _fsdp_items(part: Part, step: int) -> Iterator[Operation | int]:
@@ -127,14 +162,35 @@ def _fsdp_items(part: Part, step: int) -> Iterator[Operation | int]:
 
 
 def _all_to_all(part: Part, step: int, number: int) -> Operation:
-    ranks = part.ranks
-    per_pair = part.job.collective_bytes // max(1, ranks * 2 * part.job.layers)
-    sizes = np.full((ranks, ranks), float(per_pair))
-    if part.job.uneven:
-        sizes *= stream(part.seed, "tokens", step + 1, number, part.rail).lognormal(0.0, 0.35, (ranks, ranks))
+    job, ranks = part.job, part.ranks
+    group, position = part.rail_group, part.position
+    shares = 1
+    if job.dispatch is Dispatch.DIRECT:
+        group, position, ranks = part.world_group, part.position * part.gpus + part.rail, ranks * part.gpus
+    elif job.dispatch is Dispatch.PXN:
+        shares = part.gpus
+    spread = 0.35 if job.uneven else 0.0
+    rail = 0 if job.dispatch is Dispatch.DIRECT else part.rail
+    sizes = _tokens(part.seed, step, number, rail, ranks, shares, spread)
+    sizes = sizes * (job.collective_bytes / max(1, ranks * 2 * job.layers))
     if step == part.mismatch_step and step >= 0:
-        sizes *= 0.5
-    return part.rail_group.all_to_all(part.position, np.maximum(512, sizes // 512 * 512).astype(np.int64))
+        sizes = sizes * 0.5
+    whole = np.maximum(512, sizes // 512 * 512).astype(np.int64)
+    if job.dispatch is Dispatch.DIRECT:  # neighbours within a machine need no NIC
+        machine = np.arange(ranks) // part.gpus
+        whole[machine[:, None] == machine[None, :]] = 0
+    return group.all_to_all(position, whole)
+
+
+@lru_cache(maxsize=256)
+def _tokens(
+    seed: int, step: int, number: int, rail: int, ranks: int, shares: int, spread: float
+) -> np.ndarray:
+    """What each pair exchanges, relative to the mean; each entry is the mean of ``shares`` draws."""
+    if spread == 0.0:
+        return np.ones((ranks, ranks))
+    rng = stream(seed, "tokens", step + 1, number, rail)
+    return np.asarray(rng.lognormal(0.0, spread, (shares, ranks, ranks)).mean(axis=0))
 
 
 def _moe(part: Part, step: int) -> Iterator[Command]:
@@ -149,7 +205,29 @@ def _moe_items(part: Part, step: int) -> Iterator[Operation | int]:
         yield unit
         yield _all_to_all(part, step, 2 * block + 1)
     yield unit
-    yield part.rail_group.all_reduce(part.position, SMALL_BYTES)
+    yield part.rail_group.all_reduce(part.position, part.job.dense_bytes or SMALL_BYTES)
+
+
+def _cp(part: Part, step: int) -> Iterator[Command]:
+    """Keys and values go round the ring while attention is computed on those that are here; then gradients.
+
+    Backward hops carry the gradients of keys and values as well.
+    """
+    job, group = part.job, part.rail_group
+    hops = part.ranks - 1
+    unit = _base_ns(part, step) // (3 * job.layers * (hops + 1))
+    after, before = (part.position + 1) % part.ranks, (part.position - 1) % part.ranks
+    for layer in range(2 * job.layers):
+        backward = layer >= job.layers
+        size = job.activation_bytes * (2 if backward else 1)
+        for hop in range(hops):
+            exchange = group.exchange(part.position, [(after, size, "kv")], [(before, size, "kv")])
+            yield Start(exchange)
+            yield from _compute(part, unit * (2 if backward else 1), first=layer == 0 and hop == 0)
+            yield Wait()
+        yield from _compute(part, unit * (2 if backward else 1))
+    size = job.collective_bytes if step != part.mismatch_step else job.collective_bytes // 2
+    yield from _run(group.all_reduce(part.position, size, job.algorithm))
 
 
 def _pp(part: Part, step: int) -> Iterator[Command]:
@@ -162,6 +240,8 @@ def _sequence(part: Part, items: Iterator[Operation | int]) -> Iterator[Command]
     first = True
     for place, item in enumerate(schedule):
         if isinstance(item, Operation):
+            if item.kind == "all_to_all" and part.job.dispatch is Dispatch.PXN and part.coupled:
+                yield Couple()  # what goes through the local GPU must have come from all of the machine
             yield from _run(item)
             continue
         following = schedule[place + 1] if place + 1 < len(schedule) else None
@@ -219,3 +299,12 @@ def _one_f_one_b(part: Part, step: int) -> Iterator[Operation | int]:
     size = job.collective_bytes if step != part.mismatch_step else job.collective_bytes // 2
     if group is not None:
         yield group.all_reduce(group.members.index(part.rail_group.members[part.position]), size)
+
+
+_BODIES = {
+    Workload.DP: _dp,
+    Workload.FSDP: _fsdp,
+    Workload.MOE: _moe,
+    Workload.PP: _pp,
+    Workload.CP: _cp,
+}

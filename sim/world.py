@@ -1,146 +1,192 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The assembled simulation: machines, rails, connections, jobs, all driven by one event loop."""
+"""From a scenario to a plan: NICs, connections, lanes and the compiled program of every rank."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from sim.collectives import Operation
+from sim.commands import Begin, Command, Compute, Pause, Program, Start
 from sim.communicators import Communicator
 from sim.compute import ComputeModel
-from sim.events import EventLoop
-from sim.lanes import HostThread, Lane
-from sim.network import Address, Fabric, Nic
-from sim.ranks import Coupling, Rank
-from sim.spec import FaultKind, JobSpec, Scenario, Workload, stream
-from sim.transport import QueuePair
+from sim.fabric import Fabric
+from sim.plan import PS_PER_NS, PlanBuilder, ProgramCompiler
+from sim.spec import CreditPolicy, CreditStyle, DataStyle, JobSpec, Scenario, Workload, stream
 from sim.workloads import Part, program
 
 START_NS = 30_000_000
+_BEGIN_SPREAD_NS = 3_000_000
+_CREDIT_STYLES = (CreditStyle.NONE, CreditStyle.WRITE, CreditStyle.SEND, CreditStyle.ATOMIC)
+_LINK_AND_UDP_BYTES = 14 + 8
+_VLAN_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NicInfo:
+    """A NIC of the plan; an external one belongs to no machine that is captured."""
+
+    number: int
+    machine: int
+    rail: int
+    mac: bytes
+    ipv4: int
+    ipv6: bytes
+    external: bool = False
+
+    @property
+    def name(self) -> str:
+        """Machine and device, as reports name it."""
+        return f"node{self.machine}/mlx5_{self.rail}"
+
+
+@dataclass(slots=True)
+class RankInfo:
+    """One GPU: where it sits, which job it works for, and what it does in each step (-1 = warm-up)."""
+
+    number: int
+    machine: int
+    gpu: int
+    nic: int
+    job: int = -1
+    job_rank: int = -1
+    compute_ns: dict[int, int] = field(default_factory=dict)
+    pause_ns: dict[int, int] = field(default_factory=dict)
+    operations: dict[int, list[Operation]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneInfo:
+    """A lane of the plan: ranks, what it is for, its connections (first, count)."""
+
+    number: int
+    sender: int
+    receiver: int
+    kind: str
+    channel: int
+    first_connection: int
+    connections: int
 
 
 class World:
-    """Everything that exists in one run of a scenario.
+    """The plan of a scenario while it grows, and what its numbers stand for.
 
-    ``ranks`` are numbered machine-major: rank = machine x NICs + rail.
+    Ranks are numbered machine-major: rank = machine x GPUs + GPU; NICs likewise by rail.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.loop = EventLoop()
-        seed = scenario.seed
-        self.fabrics = [
-            Fabric(self.loop, scenario.network, stream(seed, "uplinks", rail))
-            for rail in range(scenario.nics_per_machine)
-        ]
+        self.plan = PlanBuilder()
+        self.fabric = Fabric(scenario.network, scenario.machines, stream(scenario.seed, "uplinks", 0))
+        self.shared_sport = bool(stream(scenario.seed, "sport").random() < 0.5)
         self._qpn_next: dict[int, int] = {}
-        self.shared_sport = bool(stream(seed, "sport").random() < 0.5)
-        self.nics: list[Nic] = []
+        self.nics: list[NicInfo] = []
+        rails = scenario.nics_per_machine
         for machine in range(scenario.machines):
-            for rail in range(scenario.nics_per_machine):
-                self.nics.append(self.add_nic(machine, rail))
-        self.lanes: list[Lane] = []
-        machine_of_rank = [nic.address.machine for nic in self.nics]
-        self.compute = ComputeModel(seed, scenario.noise, machine_of_rank)
-        self.ranks = [self._make_rank(number, nic) for number, nic in enumerate(self.nics)]
+            for rail in range(rails):
+                self.add_nic(machine, rail)
+        self.gpus = rails * scenario.gpus_per_nic
+        self.ranks = [
+            RankInfo(machine * self.gpus + gpu, machine, gpu, machine * rails + gpu // scenario.gpus_per_nic)
+            for machine in range(scenario.machines)
+            for gpu in range(self.gpus)
+        ]
+        self.lanes: list[LaneInfo] = []
+        self.compute = ComputeModel(scenario.seed, scenario.noise, [rank.machine for rank in self.ranks])
         self.parts: dict[int, Part] = {}
-        self.onsets_ns: dict[FaultKind, int] = {}
-        self.candidates: list[int] = []  # machines at the ends of a fault that is nobody's own
-        self.recovery_ns: int | None = None
         for number, job in enumerate(scenario.jobs):
             self._place_job(number, job)
 
-    # ---- construction
+    # ---- devices
 
-    def add_nic(self, machine: int, rail: int, external: bool = False) -> Nic:
-        """A new NIC on the rail's fabric; an external one belongs to no captured machine."""
+    def add_nic(self, machine: int, rail: int, external: bool = False) -> int:
+        """A new NIC on a rail."""
         scenario = self.scenario
         rng = stream(scenario.seed, "nic", machine, rail, int(external))
         shared = stream(scenario.seed, "addresses")
-        subnet = (10 << 24) | (int(shared.integers(1, 250)) << 16) | (int(shared.integers(0, 100)) << 8)
+        subnet = (10 << 24) | (int(shared.integers(1, 240)) << 16)
         host = int(shared.integers(1, 60)) + machine
         oui = (b"\xb8\x3f\xd2", b"\x04\x3f\x72", b"\x94\x6d\xae", b"\xa0\x88\xc2")[int(shared.integers(0, 4))]
         ipv6 = b"\xfd" + shared.bytes(5) + bytes([0, rail]) + bytes(6) + host.to_bytes(2, "big")
-        address = Address(machine, rail, oui + rng.bytes(3), subnet + (rail << 8) + host, ipv6, external)
-        fetch_ns = rng.exponential(scenario.transport.fetch_jitter_ns, 4093).astype(np.int64).tolist()
-        nic = Nic(self.loop, address, scenario.network, scenario.transport.quantum_packets, fetch_ns)
-        nic.next_ip_id = int(rng.integers(0, 1 << 16))
-        self._qpn_next[id(nic)] = int(rng.integers(0x40, 0x4000))
+        number = len(self.nics)
+        ipv4 = subnet + (rail << 12) + host
+        self.nics.append(NicInfo(number, machine, rail, oui + rng.bytes(3), ipv4, ipv6, external))
+        self._qpn_next[number] = int(rng.integers(0x40, 0x4000))
         network = scenario.network
-        block = min(machine * network.leaves // scenario.machines, network.leaves - 1)
-        self.fabrics[rail].attach(nic, machine % network.leaves if network.interleaved else block)
-        return nic
+        self.plan.add(
+            "nics",
+            8_000 / network.rate_gbps,
+            (network.propagation_ns + network.switch_ns) * PS_PER_NS,
+            network.switch_jitter_ns * PS_PER_NS,
+            self.fabric.attach(machine, rail),
+        )
+        return number
 
-    def _make_rank(self, number: int, nic: Nic) -> Rank:
-        host = HostThread(self.loop, self.scenario.stack, stream(self.scenario.seed, "proxy", number))
-        rank = Rank(self.loop, number, -1, -1, nic, host, self.scenario.stack)
-        rank.compute_time = partial(self.compute.duration_ns, number)
-        rank.pause_time = partial(self.compute.pause_ns, number)
-        return rank
-
-    def connect(self, a: Nic, b: Nic, label: str, number: int = 0) -> tuple[QueuePair, QueuePair]:
-        """A new connection between two NICs of one rail."""
+    def connect(self, a: int, b: int, label: str, number: int = 0) -> int:
+        """A new connection between two NICs; its ends are 2 x and 2 x + 1 of what is given back."""
+        near, far = self.nics[a], self.nics[b]
         rng = stream(
-            self.scenario.seed, "pair", a.address.machine, b.address.machine, a.address.rail, label, number
+            self.scenario.seed, "pair", near.machine, far.machine, near.rail, far.rail, label, number
         )
         sports = rng.integers(49_152, 65_536, 2)
-        ends = []
-        for place, nic in enumerate((a, b)):
-            qpn = self._qpn_next[id(nic)]
-            self._qpn_next[id(nic)] = qpn + 1 + int(rng.random() < 0.1)
-            start_psn = 0 if self.scenario.transport.zero_start_psn else int(rng.integers(0, 1 << 24))
+        first_end = len(self.plan.rows["ends"])
+        qpns = [self._take_qpn(nic, rng) for nic in (a, b)]
+        zero = self.scenario.transport.zero_start_psn
+        psns = [0 if zero else int(rng.integers(0, 1 << 24)) for _ in (a, b)]
+        plane = self.fabric.choose_plane() if not self.fabric.same_leaf(a, b) else 0
+        for place, (source, target) in enumerate(((a, b), (b, a))):
             sport = int(sports[0 if self.shared_sport else place])
-            pair_rng = stream(self.scenario.seed, "ack", nic.address.machine, nic.address.rail, qpn)
-            ends.append(QueuePair(self.loop, nic, qpn, sport, start_psn, self.scenario.transport, pair_rng))
-        ends[0].connect(ends[1])
-        return ends[0], ends[1]
+            other = 1 - place
+            self.plan.add("ends", source, target, qpns[other], psns[place], psns[other], sport)
+            self.plan.add_path(self.fabric.path(source, target, plane))
+        return first_end // 2
 
-    def make_lane(self, sender: int, receiver: int, kind: str, channel: int) -> Lane:
-        """A lane between two ranks with its queue pairs."""
+    def _take_qpn(self, nic: int, rng: np.random.Generator) -> int:
+        qpn = self._qpn_next[nic]
+        self._qpn_next[nic] = qpn + 1 + int(rng.random() < 0.1)
+        return qpn
+
+    def make_lane(self, sender: int, receiver: int, kind: str, channel: int) -> int:
+        """A lane between two ranks with its connections."""
         a, b = self.ranks[sender], self.ranks[receiver]
-        pairs = [
-            self.connect(a.nic, b.nic, f"{kind}{channel}", number)
-            for number in range(self.scenario.stack.qps_per_lane)
-        ]
-        for end_a, end_b in pairs:
-            end_a.on_error = partial(self._connection_failed, a)
-            end_b.on_error = partial(self._connection_failed, b)
+        count = self.scenario.stack.qps_per_lane
+        label = f"{kind}{channel}.{a.gpu}.{b.gpu}"
+        first, *_ = [self.connect(a.nic, b.nic, label, number) for number in range(count)]
         rng = stream(self.scenario.seed, "lane", sender, receiver, kind, channel)
-        lane = Lane(
-            self.loop, self.scenario.stack, sender, receiver, (a.host, b.host), pairs, kind, channel, rng
-        )
-        self.lanes.append(lane)
-        return lane
+        address = int(rng.integers(0x7F00_0000, 0x7FFF_0000)) << 16
+        key = int(rng.integers(1, 1 << 16)) << 8 | int(rng.integers(0, 256))
+        slot_bytes = self.scenario.stack.slot_bytes
+        number = self.plan.add("lanes", sender, receiver, first, count, slot_bytes, address, key)
+        self.lanes.append(LaneInfo(number, sender, receiver, kind, channel, first, count))
+        return number
 
-    @staticmethod
-    def _connection_failed(rank: Rank, queue_pair: QueuePair) -> None:
-        rank.errors.append(f"qp {queue_pair.qpn}: retry limit reached")
-        rank.stop()
+    # ---- jobs
 
     def _place_job(self, number: int, job: JobSpec) -> None:
-        rails = self.scenario.nics_per_machine
         if job.workload is Workload.NONE:
             return
-        couplings = {machine: Coupling(self.loop, rails) for machine in job.machines}
-        for rail in range(rails):
-            members = [machine * rails + rail for machine in job.machines]
-            group = Communicator(f"job{number}.rail{rail}", members, self.scenario.stack, self.make_lane)
-            stage_groups = self._stage_groups(number, rail, job, members, group)
+        everyone = [machine * self.gpus + gpu for machine in job.machines for gpu in range(self.gpus)]
+        whole = Communicator(f"job{number}", everyone, self.scenario.stack, self.make_lane)
+        for gpu in range(self.gpus):
+            members = [machine * self.gpus + gpu for machine in job.machines]
+            group = Communicator(f"job{number}.gpu{gpu}", members, self.scenario.stack, self.make_lane)
+            stages = self._stage_groups(number, gpu, job, members, group)
             for position, member in enumerate(members):
                 rank = self.ranks[member]
-                rank.job, rank.job_rank = number, position * rails + rail
-                rank.coupling = couplings[job.machines[position]]
-                stage_group = stage_groups[position] if job.stages > 1 else None
-                part = Part(
-                    job, self.scenario.seed + 7919 * number, position, rail, group, stage_group, rails > 1
+                rank.job, rank.job_rank = number, position * self.gpus + gpu
+                if job.workload is Workload.REPLAY:
+                    continue  # its programs are given
+                stage_group = stages[position] if job.stages > 1 else None
+                seed = self.scenario.seed + 7919 * number
+                coupled = self.gpus > 1
+                self.parts[member] = Part(
+                    job, seed, position, gpu, self.gpus, group, whole, stage_group, coupled
                 )
-                self.parts[member] = part
-                begin = START_NS + int(stream(self.scenario.seed, "begin", member).integers(0, 3_000_000))
-                rank.begin(program(part), begin)
 
     def _stage_groups(
-        self, number: int, rail: int, job: JobSpec, members: list[int], whole: Communicator
+        self, number: int, gpu: int, job: JobSpec, members: list[int], whole: Communicator
     ) -> list[Communicator]:
         """The data-parallel group of each position: its stage's replicas, or the whole job if alone."""
         replicas = len(members) // job.stages
@@ -148,7 +194,7 @@ class World:
             return [whole] * len(members)
         groups = [
             Communicator(
-                f"job{number}.rail{rail}.stage{stage}",
+                f"job{number}.gpu{gpu}.stage{stage}",
                 members[stage * replicas : (stage + 1) * replicas],
                 self.scenario.stack,
                 self.make_lane,
@@ -157,54 +203,112 @@ class World:
         ]
         return [groups[position // replicas] for position in range(len(members))]
 
-    # ---- running
-
     @property
-    def training_ranks(self) -> list[Rank]:
+    def training_ranks(self) -> list[RankInfo]:
         """Ranks that have a job."""
         return [rank for rank in self.ranks if rank.job >= 0]
 
-    @property
-    def onset_ns(self) -> int | None:
-        """When the first fault took hold."""
-        return min(self.onsets_ns.values(), default=None)
+    def compile_programs(self, given: Mapping[int, Program] | None = None) -> None:
+        """Fix every rank's compute times and write its program into the plan; call once, faults shaped.
 
-    def mark_onset(self, kind: FaultKind) -> None:
-        """The fault takes hold now."""
-        self.onsets_ns.setdefault(kind, self.loop.now)
-
-    def run(self, stops_job: bool) -> int:
-        """Run to the end of all jobs, or ``watch_ns`` past the onset when the fault stops them.
-
-        Returns the true time at which the capture ends.
+        ``given`` programs, by rank, take the place of those that follow from the jobs.
         """
-        watch = self.scenario.watch_ns
-        limit = START_NS + self._longest_ns()
+        compiler = ProgramCompiler(self.plan, self._ranks_beside)
+        for rank in self.ranks:
+            begin = START_NS + int(
+                stream(self.scenario.seed, "begin", rank.number).integers(0, _BEGIN_SPREAD_NS)
+            )
+            commands: Iterable[Command] = ()
+            if given is not None:
+                commands = given.get(rank.number, ())
+            elif rank.job >= 0:
+                commands = program(self.parts[rank.number])
+            rows = compiler.compile(rank.number, self._timed(rank, commands))
+            self.plan.add_program(rank.nic, begin, rows)
 
-        def busy() -> bool:
-            if stops_job and self.onset_ns is not None and self.loop.now > self.onset_ns + watch:
-                return False
-            return not all(rank.finished for rank in training)
+    def _ranks_beside(self, rank: int) -> tuple[int, ...]:
+        first = rank // self.gpus * self.gpus
+        return tuple(range(first, first + self.gpus))
 
-        training = self.training_ranks
-        if training:
-            self.loop.run_while(busy, limit)
-        else:
-            self.loop.run(START_NS + watch)
-        tail = int(stream(self.scenario.seed, "tail").integers(5_000_000, 30_000_000))
-        end = self.loop.now + tail
-        if stops_job and self.onset_ns is not None:
-            end = max(end, self.onset_ns + watch)
-        self.loop.run(end)
-        return end
+    def _timed(self, rank: RankInfo, commands: Iterable[Command]) -> Iterator[Command]:
+        """The rank's commands with its own compute times."""
+        step = -1
+        for command in commands:
+            if isinstance(command, Begin):
+                step = command.step
+            if isinstance(command, Start):
+                rank.operations.setdefault(step, []).append(command.operation)
+            if not isinstance(command, Compute):
+                yield command
+                continue
+            duration = self.compute.duration_ns(rank.number, step, command.base_ns, command.first)
+            pause = self.compute.pause_ns(rank.number, step) if command.first else 0
+            rank.compute_ns[step] = rank.compute_ns.get(step, 0) + duration
+            rank.pause_ns[step] = rank.pause_ns.get(step, 0) + pause
+            yield Pause(duration + pause)
 
-    def _longest_ns(self) -> int:
-        """A generous bound on the run time, so that a job that never ends is cut off."""
-        jobs = self.scenario.jobs
-        per_step = max(
-            job.compute_ns + 200 * int(job.collective_bytes * 8 / self.scenario.network.rate_gbps)
-            for job in jobs
+    # ---- settings
+
+    def add_settings(self) -> None:
+        """The tables that hold one row: network, transport, library; and all switch ports and addresses."""
+        for rate_gbps, latency_ns, jitter_ns in self.fabric.ports:
+            self.plan.add("ports", 8_000 / rate_gbps, latency_ns * PS_PER_NS, jitter_ns * PS_PER_NS)
+        for nic in self.nics:
+            self.plan.add("addresses", list(nic.mac), list(nic.ipv6), nic.ipv4)
+        self.plan.add("network", *self._network_row())
+        self.plan.add("transport", *self._transport_row())
+        self.plan.add("library", *self._library_row())
+
+    def _network_row(self) -> tuple[float, ...]:
+        network, transport = self.scenario.network, self.scenario.transport
+        header = _LINK_AND_UDP_BYTES + (40 if network.ipv6 else 20)
+        return (
+            header + (_VLAN_BYTES if network.vlan is not None else 0),
+            network.mark_from_bytes,
+            max(network.mark_all_bytes, network.mark_from_bytes + 1),
+            network.mark_probability,
+            network.pause_bytes,
+            network.pause_bytes * 3 // 4,
+            network.queue_bytes,
+            transport.quantum_packets,
+            self.scenario.train_packets,
+            transport.fetch_jitter_ns * PS_PER_NS,
         )
-        pauses = max((job.pause_ns for job in jobs), default=0)
-        steps = max(job.steps for job in jobs) + 2
-        return steps * (5 * per_step + pauses) + 20 * self.scenario.transport.timeout_ns * steps
+
+    def _transport_row(self) -> tuple[float, ...]:
+        transport = self.scenario.transport
+        return (
+            transport.mtu,
+            transport.ack_every,
+            transport.coalesce_acks,
+            transport.ack_latency_ns * PS_PER_NS,
+            transport.ack_jitter_ns * PS_PER_NS,
+            transport.timeout_ns * PS_PER_NS,
+            transport.retry_limit,
+            transport.cnp_interval_ns * PS_PER_NS,
+            1 / 256,
+            transport.alpha_timer_ns * PS_PER_NS,
+            transport.increase_timer_ns * PS_PER_NS,
+            transport.increase_bytes,
+            5,
+            transport.additive_share,
+            10 * transport.additive_share,
+            0.001,
+        )
+
+    def _library_row(self) -> tuple[float, ...]:
+        stack = self.scenario.stack
+        style = CreditStyle.NONE if stack.credit_policy is CreditPolicy.NONE else stack.credit_style
+        return (
+            stack.depth,
+            stack.data_style is DataStyle.WRITE_THEN_IMM,
+            stack.split_slots,
+            _CREDIT_STYLES.index(style),
+            stack.credit_policy is CreditPolicy.EARLY,
+            stack.credit_bytes,
+            stack.proxy_ns * PS_PER_NS,
+            stack.proxy_jitter_ns * PS_PER_NS,
+            stack.step_ns * PS_PER_NS,
+            1_000 / stack.reduce_bytes_per_ns,
+            stack.couple_ns * PS_PER_NS,
+        )

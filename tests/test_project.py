@@ -77,7 +77,10 @@ def test_documented_make_commands_exist(document: str) -> None:
     assert named <= make_targets()
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"])
+@pytest.mark.parametrize(
+    "document",
+    ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/simulator.md"],
+)
 def test_documents_name_files_that_exist(document: str) -> None:
     path = ROOT / document
     text = path.read_text(encoding="utf-8")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -15,7 +14,10 @@ import typer
 from rich.console import Console
 
 from host_ctl.cli.engine import Analysis, analyze_paths
-from host_ctl.errors import OutputError, PulseError, UsageError, printable
+from host_ctl.cli.output import write
+from host_ctl.cli.sim import sim_app
+from host_ctl.cli.sim_more import live, replay
+from host_ctl.errors import PulseError, UsageError, printable
 from host_ctl.present.report import build_report
 from host_ctl.present.text import print_report
 
@@ -33,6 +35,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
+sim_app.command("replay")(replay)
+sim_app.command("live")(live)
+app.add_typer(sim_app, name="sim")
 
 
 @app.callback(invoke_without_command=True)
@@ -95,7 +100,7 @@ def show(analysis: Analysis, *, as_json: bool) -> int:
         with console.capture() as capture:
             print_report(console, **content)
         text = capture.get()
-    _write(text)
+    write(text)
     return EXIT_STATUS[analysis.health]
 
 
@@ -116,7 +121,7 @@ def demo(
         out = keep or Path(scratch)
         try:
             scenario = build(fault, seed)
-            _write(f"Simulating a small training job: {fault}, seed {seed} ...\n\n")
+            write(f"Simulating a small training job: {fault}, seed {seed} ...\n\n")
             truth = run_scenario(scenario, out)
         except (SimulationError, OSError) as error:
             raise UsageError(f"the demo cannot be simulated: {error}") from error
@@ -124,7 +129,7 @@ def demo(
         show(analyze_paths(captures, until_ns=truth.data["capture"]["end_ns"]), as_json=False)
         culprit = truth.data["fault"]["culprit_node"]
         guilty = "nobody" if culprit is None else f"node{culprit}"
-        _write(f"\nThe simulator's truth, which the analysis did not see: {guilty} is to blame.\n")
+        write(f"\nThe simulator's truth, which the analysis did not see: {guilty} is to blame.\n")
 
 
 def _named(items: list[str]) -> dict[str, Path]:
@@ -160,24 +165,6 @@ def _iso_ns(text: str) -> int:
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
     return (when - _EPOCH) // timedelta(microseconds=1) * 1000
-
-
-def _write(text: str) -> None:
-    """Write to stdout. A reader that has gone is no error: it has read what it wanted."""
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _discard_stdout()
-    except OSError as error:
-        _discard_stdout()
-        raise OutputError(f"the report cannot be written to stdout: {error.strerror}") from error
-
-
-def _discard_stdout() -> None:
-    """Keep the interpreter from flushing once more at its end, and failing once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run() -> None:

@@ -15,10 +15,11 @@ import tomllib
 
 from host_ctl.errors import InputError, UsageError, printable
 from host_ctl.ingest.capture_file import why_unreadable
+from host_ctl.ingest.frame_series import is_frame_file, why_no_frames
 
 CONFIG_NAME = "pulse.toml"
 
-_EXTENSION = re.compile(r"\.(pcap|pcapng|cap)(?:\.?\d+)?(?:\.(gz|zst))?$", re.IGNORECASE)
+_EXTENSION = re.compile(r"\.((pcap|pcapng|cap)(?:\.?\d+)?(?:\.(gz|zst))?|frames)$", re.IGNORECASE)
 # RDMA and network devices as Linux names them; each has a number, unlike the parts of a host name.
 _DEVICE = re.compile(
     r"(?=\D*\d)(mlx\d|rxe|eth|en(?=\d|[opsx])|ib|roce|bond|p\d|hns|bnxt|irdma|siw|erdma|efa|qedr|cxgb)[\w-]*",
@@ -114,7 +115,7 @@ def _by_nic(captures: Sequence[CaptureFiles]) -> list[CaptureFiles]:
 
 def _readable(captures: Sequence[CaptureFiles], remarks: list[str]) -> list[CaptureFiles]:
     """The captures without the files that cannot be read at all; these are told in ``remarks``."""
-    useless = {path: why_unreadable(path) for one in captures for path in one.paths}
+    useless = {path: _why_useless(path) for one in captures for path in one.paths}
     problems = [text for text in useless.values() if text]
     kept = [replace(one, paths=tuple(p for p in one.paths if not useless[p])) for one in captures]
     kept = [one for one in kept if one.paths]
@@ -125,6 +126,10 @@ def _readable(captures: Sequence[CaptureFiles], remarks: list[str]) -> list[Capt
         )
     remarks.extend(f"{text}: left aside" for text in problems)
     return kept
+
+
+def _why_useless(path: Path) -> str | None:
+    return why_no_frames(path) if is_frame_file(path) else why_unreadable(path)
 
 
 def _captures_in(folder: Path, remarks: list[str]) -> Iterable[Path]:

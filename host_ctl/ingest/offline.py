@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpu_app.meter.metering import Metering
 from dpu_app.wire.frame import CaptureKind, CaptureMode, ClockInfo, Frame, NicIdentity
 from host_ctl.ingest.capture_file import CaptureFile, detect_mode
+from host_ctl.ingest.frame_series import is_frame_file, series_of_frames
 from host_ctl.ingest.naming import CaptureFiles
 from host_ctl.ingest.series import NicSeries, join_frames
 
@@ -27,7 +28,20 @@ class ReadCapture:
 
 
 def read_capture(files: CaptureFiles) -> ReadCapture:
-    """Read all files of one NIC, in order of time, into one series."""
+    """Read all files of one NIC, captures or frames, in order of time, into one series."""
+    captures = tuple(path for path in files.paths if not is_frame_file(path))
+    if not captures:
+        series, remarks = series_of_frames(files.machine, files.nic, files.addresses, files.paths)
+        return ReadCapture(files, series, series.packets if series else 0, tuple(remarks))
+    if len(captures) == len(files.paths):
+        return _read_packets(files)
+    read = _read_packets(replace(files, paths=captures))
+    name = f"{files.machine}/{files.nic}" if files.nic else files.machine
+    twice = f"{name} has captures and frames: the frames would count twice and were left aside"
+    return replace(read, remarks=(*read.remarks, twice))
+
+
+def _read_packets(files: CaptureFiles) -> ReadCapture:
     mode = CaptureMode(CaptureKind(files.mode)) if files.mode else detect_mode(files.paths)
     identity = NicIdentity(files.machine, files.nic, files.addresses)
     name = f"{files.machine}/{files.nic}" if files.nic else files.machine

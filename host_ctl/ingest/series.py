@@ -70,10 +70,16 @@ class NicSeries:
         return f"{self.machine}/{self.nic}" if self.nic else self.machine
 
 
-def join_frames(frames: Sequence[Frame], *, witness_ns: int | None = None, packets: int = 0) -> NicSeries:
+def join_frames(
+    frames: Sequence[Frame],
+    *,
+    named: tuple[str, str, tuple[str, ...]] | None = None,
+    witness_ns: int | None = None,
+    packets: int = 0,
+) -> NicSeries:
     """Join the frames of one NIC, in any order and with duplicates, into one series.
 
-    Raises ValueError when there is no frame or when they belong to different NICs.
+    ``named`` (machine, NIC, its addresses) goes before what the frames say of themselves. Raises ValueError when there is no frame or when they belong to different NICs.
     """
     if not frames:
         raise ValueError("a NIC without a single frame has no series")
@@ -83,6 +89,9 @@ def join_frames(frames: Sequence[Frame], *, witness_ns: int | None = None, packe
     if len(names) != 1:
         raise ValueError(f"frames of different NICs cannot be joined: {sorted(names)}")
     machine, nic = names.pop()
+    addresses: tuple[str, ...] = ()
+    if named is not None:
+        machine, nic, addresses = named
     tables = {
         name: np.concatenate([getattr(f.tables, name) for f in ordered])
         for name in ("flows", "messages", "controls", "markers", "events", "histograms")
@@ -94,7 +103,7 @@ def join_frames(frames: Sequence[Frame], *, witness_ns: int | None = None, packe
     return NicSeries(
         machine=machine,
         nic=nic,
-        addresses=tuple(sorted({a for f in ordered for a in f.nic.addresses})),
+        addresses=addresses or tuple(sorted({a for f in ordered for a in f.nic.addresses})),
         mode=str(ordered[0].mode),
         flows=flows,
         messages=_by_time(tables["messages"], "start_ns"),

@@ -105,9 +105,13 @@ def _print_job(console: Console, job: Job, traffic: Traffic, kinds: Sequence[str
 
 
 def _clock_table(series: Sequence[NicSeries], alignment: Alignment) -> RichTable:
-    table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("capture", "packets", "lost", "mode", "clock", "offset ms", "drift ppm", "uncertainty us"):
-        table.add_column(column, justify="left" if column in ("capture", "mode", "clock") else "right")
+    table = RichTable(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    # A name that is cut short names nothing; on a narrow screen the headings wrap instead.
+    whole = max((len(one.name) for one in series), default=0)
+    for column in ("capture", "packets", "lost", "mode", "clock", "offset ms", "drift ppm", "+/- us"):
+        left = column in ("capture", "mode", "clock")
+        width = whole if column == "capture" else None
+        table.add_column(column, justify="left" if left else "right", min_width=width)
     for one, clock in zip(series, alignment.clocks, strict=True):
         uncertainty = "-" if clock.uncertainty_ns is None else f"{clock.uncertainty_ns / 1e3:.2f}"
         table.add_row(

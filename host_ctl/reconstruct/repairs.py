@@ -21,6 +21,10 @@ from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.transfers import MISSING, Traffic, send_start, short_way
 
 
+_PSN_MASK = 0xFFFFFF
+_AT_ONCE = 2.0  # times the spacing of the packets themselves
+
+
 class LossPlace(IntEnum):
     """Where a repeated packet had been lost."""
 
@@ -35,6 +39,7 @@ REPAIR = np.dtype(
         ("start", "<i8"),
         ("end", "<i8"),
         ("row", "<i8"),
+        ("last_row", "<i8"),
         ("position", "<i8"),
         ("link", "<u4"),
         ("packets", "<u4"),
@@ -44,7 +49,8 @@ REPAIR = np.dtype(
 )
 """One run of repeated packets of a link: ns on the common clock, the transfer that it held up first.
 
-``position`` is that of the first repeated packet. ``reverse`` marks repeats of credits, which travel from
+``position`` is that of the first repeated packet, ``last_row`` the last transfer of which packets were
+repeated with it. ``reverse`` marks repeats of credits, which travel from
 the link's destination to its source.
 """
 
@@ -84,8 +90,9 @@ def _runs(traffic: Traffic, endpoint: int, flow: int | None, table: Table) -> _R
     if series is None or flow is None or not len(table):
         return None
     events = traffic.series[series].events
-    chosen = (events["flow"] == flow) & np.isin(events["kind"], (EventKind.REPEAT, EventKind.LATE))
-    events = events[chosen]
+    events = events[events["flow"] == flow]
+    disorder = _only_disorder(events)
+    events = events[np.isin(events["kind"], (EventKind.REPEAT, EventKind.LATE)) & ~disorder]
     start = traffic.clocks[series].to_common(events["start_ns"])
     end = traffic.clocks[series].to_common(events["end_ns"])
     began = send_start(table)
@@ -94,6 +101,24 @@ def _runs(traffic: Traffic, endpoint: int, flow: int | None, table: Table) -> _R
     step = short_way(events["psn"].astype(np.int64) - reference)
     late = events["kind"] == EventKind.LATE
     return _Runs(start, end, reference + step, events["count"].astype(np.int64), late)
+
+
+def _only_disorder(events: Table) -> NDArray[np.bool_]:
+    """Late packets that no repair can have brought, since they follow the jump that made them late at once.
+
+    One packet far ahead of the rest is a header damaged in the capture, or a path of its own through the
+    fabric: what it jumped over comes right behind it. A repair takes a round trip at the least.
+    """
+    found = np.zeros(len(events), dtype=bool)
+    gaps = events[events["kind"] == EventKind.GAP]
+    for k in np.flatnonzero((events["kind"] == EventKind.LATE) & (events["count"] > 1)):
+        run = events[k]
+        spacing_ns = (run["end_ns"] - run["start_ns"]) / (run["count"] - 1)
+        # The damaged packet itself is missing where it belongs, at the beginning.
+        begins = (run["psn"].astype(np.int64) - gaps["psn"] & _PSN_MASK) <= 1
+        waited_ns = run["start_ns"] - gaps["start_ns"][begins]
+        found[k] = bool(((waited_ns >= 0) & (waited_ns <= _AT_ONCE * spacing_ns)).any())
+    return found
 
 
 def _extend(table: Table, runs: _Runs, column: str) -> None:
@@ -117,6 +142,7 @@ def _credit_repairs(traffic: Traffic, number: int, first_row: int, table: Table)
     got = _runs(traffic, link.src, link.granted_flow, table)
     out = _repairs(number, first_row, table, sent, got)
     out["row"] = first_row + np.clip(np.searchsorted(granted, out["start"]), 0, max(0, len(table) - 1))
+    out["last_row"] = out["row"]
     out["reverse"] = 1
     return out
 
@@ -130,6 +156,8 @@ def _repairs(number: int, first_row: int, table: Table, sent: _Runs | None, got:
     out["link"], out["position"] = number, runs.position
     at = np.clip(np.searchsorted(table["position"], runs.position, side="right") - 1, 0, None)
     out["row"] = first_row + at
+    last = np.searchsorted(table["position"], runs.position + runs.count, side="left") - 1
+    out["last_row"] = first_row + np.maximum(last, at)
     if sent is None:
         out["place"] = np.where(runs.late, LossPlace.UNKNOWN, LossPlace.NOT_LOST)
         return out
@@ -137,15 +165,24 @@ def _repairs(number: int, first_row: int, table: Table, sent: _Runs | None, got:
     out["place"][sent.late] = LossPlace.BEFORE_SENDER_TAP
     if got is not None:
         for k in np.flatnonzero(~sent.late):
-            again = _covered(got, int(sent.position[k]), int(sent.count[k]))
+            again = _seen_again(sent, got, int(k))
             lost = again < sent.count[k]
             out["place"][k] = LossPlace.BETWEEN_TAPS if lost else LossPlace.NOT_LOST
             out["packets"][k] = sent.count[k] - again if lost else sent.count[k]
     return out
 
 
-def _covered(runs: _Runs, position: int, count: int) -> int:
-    """How many of ``count`` packets from ``position`` on the receiver saw more than once."""
-    low = np.maximum(runs.position, position)
-    high = np.minimum(runs.position + runs.count, position + count)
-    return int(np.minimum(np.maximum(high - low, 0)[~runs.late].sum(), count))
+def _seen_again(sent: _Runs, got: _Runs, k: int) -> int:
+    """How many packets of one run of repeats the receiver saw that it had seen before.
+
+    What is lost again is repeated again: of several runs that cover the same packets each brought what came
+    after it and before the next.
+    """
+    position, count = int(sent.position[k]), int(sent.count[k])
+    covers = (sent.position < position + count) & (sent.position + sent.count > position)
+    later = sent.start[covers & (sent.start > sent.start[k])]
+    until = int(later.min()) if len(later) else int(np.iinfo(np.int64).max)
+    low = np.maximum(got.position, position)
+    high = np.minimum(got.position + got.count, position + count)
+    mine = ~got.late & (got.start >= sent.start[k]) & (got.start < until)
+    return int(np.minimum(np.maximum(high - low, 0)[mine].sum(), count))

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.headers import SNAP_BYTES
 from sim.spec import FaultSpec, JobSpec, Scenario, StackSpec
+
+SNAP_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,28 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from dataclasses import replace
 from statistics import median
 
+import numpy as np
 import pytest
 
-from sim.network import Nic
-from sim.run import simulate
+from pulse_native._sim import ActionKind
 from sim.scenarios import build, names
-from sim.spec import FaultKind, FaultSpec, JobSpec, NetworkSpec, NoiseSpec, Scenario, SimulationError
-from sim.truth import iteration_times_ms
-from sim.world import World
+from sim.spec import (
+    ClockSpec,
+    FaultKind,
+    FaultSpec,
+    JobSpec,
+    NetworkSpec,
+    NoiseSpec,
+    Scenario,
+    SimulationError,
+    TxStamp,
+)
+from tests.sim.bench import Bench
+from tests.sim.watching import Watched, ran, watch
 
 _SLOWING = [
     FaultSpec(FaultKind.SLOW_COMPUTE, 1, onset_step=3, factor=1.6),
@@ -40,80 +50,81 @@ def _kind(fault: FaultSpec) -> str:
     return f"{fault.kind}-{fault.before_tap}"
 
 
-def _last_sent_ns(nic: Nic, from_ns: int = 0) -> int:
-    sent = [t for t, out in zip(nic.tap.times_ns, nic.tap.sent, strict=True) if out and t >= from_ns]
-    return max(sent, default=-1)
+_ACK, _CNP, _WRITE_MIDDLE = 0x11, 0x81, 0x07
 
 
-def _compute(world: World, rank: int) -> list[int]:
-    return [record.compute_ns for record in world.ranks[rank].steps]
+def _late_median(done: Watched) -> float:
+    return median(done.iterations_ms[3:])
 
 
 @pytest.mark.parametrize("fault", _SLOWING, ids=_kind)
 def test_a_slowing_fault_costs_iteration_time_from_its_onset(small, fault: FaultSpec) -> None:
-    healthy, _ = simulate(small())
-    world, _ = simulate(small(fault))
-    before, after = iteration_times_ms(world.ranks)[:3], iteration_times_ms(world.ranks)[3:]
-    assert before == iteration_times_ms(healthy.ranks)[:3]
-    assert median(after) > 1.1 * median(iteration_times_ms(healthy.ranks)[3:])
+    healthy, done = ran(small()), ran(small(fault))
+    assert done.iterations_ms[:3] == healthy.iterations_ms[:3]
+    assert _late_median(done) > 1.1 * _late_median(healthy)
 
 
 @pytest.mark.parametrize("fault", _SLOWING, ids=_kind)
 def test_a_fault_leaves_the_compute_of_all_others_alone(small, fault: FaultSpec) -> None:
-    healthy, _ = simulate(small())
-    world, _ = simulate(small(fault))
+    healthy, done = ran(small()), ran(small(fault))
     for rank in (0, 2, 3):
-        assert _compute(world, rank) == _compute(healthy, rank)
+        assert done.compute(rank) == healthy.compute(rank)
     touched = fault.kind not in (FaultKind.SLOW_NIC, FaultKind.SLOW_RECEIVER)
-    assert (_compute(world, 1) != _compute(healthy, 1)) == touched
-    assert _compute(world, 1)[:3] == _compute(healthy, 1)[:3]
+    assert (done.compute(1) != healthy.compute(1)) == touched
+    assert done.compute(1)[:3] == healthy.compute(1)[:3]
 
 
 @pytest.mark.parametrize("fault", _STOPPING, ids=_kind)
 def test_a_stopping_fault_stops_everyone_in_the_onset_step(small, fault: FaultSpec) -> None:
-    world, end_ns = simulate(small(fault))
-    assert world.onset_ns is not None
-    assert end_ns >= world.onset_ns + world.scenario.watch_ns
-    assert len(iteration_times_ms(world.ranks)) in (3, 4)
-    assert not any(rank.finished for rank in world.ranks)
+    done = ran(small(fault))
+    assert done.outcome.end_ns >= done.onset_ns + done.world.scenario.watch_ns
+    assert len(done.iterations_ms) in (3, 4)
+    ended = [sum(step.end_ns >= 0 for step in done.records.steps[rank]) for rank in range(4)]
+    assert max(ended) < 6
 
 
 def test_a_hung_process_still_acknowledges_but_sends_nothing_new(small) -> None:
-    world, _ = simulate(small(FaultSpec(FaultKind.HANG, 1, onset_step=3)))
-    nic = world.ranks[1].nic
-    assert world.onset_ns is not None
-    late = [p for t, p in zip(nic.tap.times_ns, nic.tap.packets, strict=True) if t > world.onset_ns + 100_000]
-    assert all(p.opcode == 0x11 for p in late if p.source is nic)
-    assert not any(p.repeat for other in world.nics for p in other.tap.packets)
+    done = watch(small(FaultSpec(FaultKind.HANG, 1, onset_step=3)))
+    late = done.sent(1)
+    late = late[late["ns"] > done.onset_ns + 100_000]
+    assert (late["opcode"] == _ACK).all()
+    assert not any(len(done.repeats(nic)) for nic in range(4))
 
 
 def test_a_crashed_process_acknowledges_nothing(small) -> None:
-    world, _ = simulate(small(FaultSpec(FaultKind.CRASH, 1, onset_step=3)))
-    assert world.onset_ns is not None
-    assert _last_sent_ns(world.ranks[1].nic) < world.onset_ns + 100_000
-    assert any(p.repeat for other in world.nics for p in other.tap.packets)
+    done = watch(small(FaultSpec(FaultKind.CRASH, 1, onset_step=3)))
+    assert done.sent(1)["ns"].max() < done.onset_ns + 100_000
+    assert any(len(done.repeats(nic)) for nic in range(4))
 
 
 def test_a_dead_nic_sees_nothing_and_a_dead_link_only_its_own_repeats(small) -> None:
-    dead, _ = simulate(small(FaultSpec(FaultKind.NIC_DEAD, 1, onset_step=3)))
-    assert dead.onset_ns is not None
-    assert dead.ranks[1].nic.tap.times_ns[-1] <= dead.onset_ns
-    cut, _ = simulate(small(FaultSpec(FaultKind.LINK_DOWN, 1, onset_step=3)))
-    assert cut.onset_ns is not None
-    nic = cut.ranks[1].nic
+    dead = watch(small(FaultSpec(FaultKind.NIC_DEAD, 1, onset_step=3)))
+    assert dead.packets[1]["ns"].max() <= dead.onset_ns
+    cut = watch(small(FaultSpec(FaultKind.LINK_DOWN, 1, onset_step=3)))
     settled = cut.onset_ns + 100_000
-    after = [out for t, out in zip(nic.tap.times_ns, nic.tap.sent, strict=True) if t > settled]
-    assert after
-    assert all(after)
+    assert (cut.sent(1)["ns"] > settled).any()
+    assert not (cut.received(1)["ns"] > settled).any()
+
+
+def test_a_link_that_is_down_delivers_nothing_that_waited_in_front_of_it() -> None:
+    bench = Bench(4)
+    for sender in (1, 2, 3):
+        bench.inject(bench.connect(sender, 0), 100_000)
+    bench.act(ActionKind.LINK_DOWN, 0, at_ns=500_000)
+    received = bench.run(10_000_000).received(0)
+    # Up to one packet is on the cable: 33 us of sending, 1 us of way.
+    assert received["ns"].max() < 500_000 + 33_456 + 1_000
 
 
 def test_a_flap_is_survived(small) -> None:
     fault = FaultSpec(FaultKind.LINK_FLAP, 1, onset_step=3, duration_ns=30_000_000)
-    world, _ = simulate(small(fault))
-    times = iteration_times_ms(world.ranks)
+    done = ran(small(fault))
+    times = done.iterations_ms
     assert len(times) == 6
     assert times[3] > 30 > 2 * max(times[4:])
-    assert world.recovery_ns is not None
+    recovery = done.outcome.setting.armed[0][1].recovery_trigger
+    assert recovery is not None
+    assert done.outcome.simulation.trigger_times_ps[recovery] > done.onset_ns * 1_000
 
 
 @pytest.mark.parametrize(("before_tap", "ingress"), [(True, False), (False, False), (False, True)])
@@ -121,39 +132,40 @@ def test_loss_is_repaired_and_seen_where_it_should_be(small, before_tap: bool, i
     fault = FaultSpec(
         FaultKind.PACKET_LOSS, 1, onset_step=2, probability=0.02, before_tap=before_tap, ingress=ingress
     )
-    world, _ = simulate(small(fault))
-    assert all(rank.finished for rank in world.ranks)
-    nic, neighbour = world.ranks[1].nic, world.ranks[0 if ingress else 2].nic
-    source, target = (neighbour, nic) if ingress else (nic, neighbour)
-    sent = {
-        id(p)
-        for p, out in zip(source.tap.packets, source.tap.sent, strict=True)
-        if out and p.target is target
-    }
-    came = {
-        id(p)
-        for p, out in zip(target.tap.packets, target.tap.sent, strict=True)
-        if not out and p.source is source
-    }
+    done = watch(small(fault))
+    assert done.finished
+    assert done.outcome.simulation.counters["packets_lost"] > 0
+    source, target = (0, 1) if ingress else (1, 2)
+    sent, came = (
+        Counter(zip(p["dest_qpn"].tolist(), p["psn"].tolist(), p["opcode"].tolist(), strict=True))
+        for p in (done.sent(source, target), done.received(target, source))
+    )
     assert came <= sent
-    assert (len(sent) > len(came)) == (not before_tap)
-    assert sum(p.repeat for p in source.tap.packets) > 0
+    assert (sent.total() > came.total()) == (not before_tap)
+    # What is lost before the tap shows there once only, as does its repeat.
+    assert len(done.repeats(source)) > 0 or (before_tap and done.outcome.simulation.counters["retransmitted"])
 
 
 def test_a_rate_cap_before_the_tap_is_visible_there_and_one_behind_it_is_not(small) -> None:
     gaps = []
     for before_tap in (True, False):
         fault = FaultSpec(FaultKind.SLOW_NIC, 1, onset_step=1, factor=4.0, before_tap=before_tap)
-        world, _ = simulate(small(fault))
-        tap = world.ranks[1].nic.tap
-        assert world.onset_ns is not None
-        data = [
-            t
-            for t, p, out in zip(tap.times_ns, tap.packets, tap.sent, strict=True)
-            if out and p.opcode == 0x07 and t > world.onset_ns
-        ]
-        gaps.append(min(b - a for a, b in itertools.pairwise(data)))
+        done = watch(replace(small(fault), clock=ClockSpec(tx_stamp=TxStamp.COPY, copy_jitter_ns=0)))
+        sent = done.sent(1)
+        data = sent[(sent["opcode"] == _WRITE_MIDDLE) & (sent["ns"] > done.onset_ns)]
+        gaps.append(np.diff(data["ns"]).min())
     assert gaps[0] > 3 * gaps[1]
+
+
+def test_stamps_of_the_wire_show_a_slow_port_and_a_slow_nic_alike(small) -> None:
+    gaps = []
+    for before_tap in (True, False):
+        fault = FaultSpec(FaultKind.SLOW_NIC, 1, onset_step=1, factor=4.0, before_tap=before_tap)
+        done = watch(small(fault))
+        sent = done.sent(1)
+        data = sent[(sent["opcode"] == _WRITE_MIDDLE) & (sent["ns"] > done.onset_ns)]
+        gaps.append(np.diff(data["ns"]).min())
+    assert gaps[0] == pytest.approx(gaps[1], rel=0.01)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.RANDOM_PAUSES, FaultKind.IMBALANCE])
@@ -161,8 +173,8 @@ def test_a_benign_disturbance_raises_nobody_for_long(small, kind: FaultKind) -> 
     job = JobSpec((0, 1, 2, 3), steps=40, collective_bytes=1 << 16, compute_ns=6_000_000)
     fault = FaultSpec(kind, onset_step=0, probability=0.08, duration_ns=3_000_000)
     noise = NoiseSpec(imbalance=0.11 if kind is FaultKind.IMBALANCE else 0.0)
-    world, _ = simulate(small(fault, jobs=(job,), noise=noise))
-    table = [_compute(world, rank) for rank in range(4)]
+    done = ran(small(fault, jobs=(job,), noise=noise))
+    table = [done.compute(rank) for rank in range(4)]
     middle = median(median(row) for row in table)
     for row in table:
         assert 0.9 < median(row) / middle < 1.1
@@ -171,66 +183,76 @@ def test_a_benign_disturbance_raises_nobody_for_long(small, kind: FaultKind) -> 
 
 def test_a_checkpoint_stops_all_ranks_in_the_same_steps(small) -> None:
     fault = FaultSpec(FaultKind.PERIODIC_PAUSE, onset_step=0, period_steps=3, duration_ns=20_000_000)
-    world, _ = simulate(small(fault))
+    done = ran(small(fault))
     for rank in range(4):
-        assert [c > 20_000_000 for c in _compute(world, rank)] == [True, False, False] * 2
+        assert [c > 20_000_000 for c in done.compute(rank)] == [True, False, False] * 2
 
 
 def test_congestion_marks_packets_and_touches_no_compute(small) -> None:
-    network = NetworkSpec(leaves=2, uplinks=1, uplink_rate_gbps=2.0, ecn_threshold_bytes=40_000)
-    healthy, _ = simulate(small(network=network))
-    world, _ = simulate(small(FaultSpec(FaultKind.CONGESTION, onset_step=2, factor=0.8), network=network))
-    assert any(p.opcode == 0x81 for nic in world.nics for p in nic.tap.packets)
-    assert [_compute(world, r) for r in range(4)] == [_compute(healthy, r) for r in range(4)]
-    assert median(iteration_times_ms(world.ranks)[3:]) > 1.1 * median(iteration_times_ms(healthy.ranks)[3:])
+    network = NetworkSpec(
+        leaves=2, uplinks=1, uplink_rate_gbps=2.0, mark_from_bytes=40_000, mark_all_bytes=160_000
+    )
+    fault = FaultSpec(FaultKind.CONGESTION, onset_step=2, factor=0.8)
+    healthy, done = ran(small(network=network)), watch(small(fault, network=network))
+    assert any((done.packets[nic]["opcode"] == _CNP).any() for nic in range(4))
+    assert [done.compute(r) for r in range(4)] == [healthy.compute(r) for r in range(4)]
+    assert _late_median(done) > 1.1 * _late_median(healthy)
 
 
 def test_a_path_collision_slows_a_ring_that_crosses_leaves(small) -> None:
     network = NetworkSpec(leaves=2, interleaved=True, uplinks=16, uplink_rate_gbps=2.0)
-    healthy, _ = simulate(small(network=network))
-    world, _ = simulate(small(FaultSpec(FaultKind.PATH_COLLISION, onset_step=2), network=network))
-    assert median(iteration_times_ms(world.ranks)[3:]) > 1.1 * median(iteration_times_ms(healthy.ranks)[3:])
+    healthy = ran(small(network=network))
+    done = ran(small(FaultSpec(FaultKind.PATH_COLLISION, onset_step=2), network=network))
+    assert _late_median(done) > 1.1 * _late_median(healthy)
 
 
 def test_loss_inside_the_fabric_hits_one_pair_and_is_seen_at_its_sender(small) -> None:
     network = NetworkSpec(leaves=2, interleaved=True, uplinks=64, uplink_rate_gbps=2.0)
-    world, _ = simulate(
-        small(FaultSpec(FaultKind.FABRIC_LOSS, onset_step=1, probability=0.03), network=network)
-    )
-    assert all(rank.finished for rank in world.ranks)
+    done = watch(small(FaultSpec(FaultKind.FABRIC_LOSS, onset_step=1, probability=0.03), network=network))
+    assert done.finished
+    machine = {nic.ipv4.to_bytes(4, "big"): nic.machine for nic in done.world.nics}
     pairs = {
-        (p.source.address.machine, p.target.address.machine)
-        for nic in world.nics
-        for p, out in zip(nic.tap.packets, nic.tap.sent, strict=True)
-        if out and p.repeat
+        (machine[bytes(p["src"][12:])], machine[bytes(p["dst"][12:])])
+        for nic in range(4)
+        for p in done.repeats(nic)
     }
-    assert pairs == {tuple(world.candidates)}
+    assert pairs == {done.outcome.setting.armed[0][1].candidates}
 
 
 def test_a_slow_leaf_slows_all_that_cross_it(small) -> None:
     network = NetworkSpec(leaves=2, uplinks=1, uplink_rate_gbps=8.0)
-    healthy, _ = simulate(small(network=network))
-    world, _ = simulate(small(FaultSpec(FaultKind.SWITCH_PORT, onset_step=2, factor=16.0), network=network))
-    assert median(iteration_times_ms(world.ranks)[3:]) > 1.1 * median(iteration_times_ms(healthy.ranks)[3:])
+    healthy = ran(small(network=network))
+    done = ran(small(FaultSpec(FaultKind.SWITCH_PORT, onset_step=2, factor=16.0), network=network))
+    assert _late_median(done) > 1.1 * _late_median(healthy)
 
 
 def test_two_faults_cost_more_than_either(small) -> None:
     compute = FaultSpec(FaultKind.SLOW_COMPUTE, 0, onset_step=2, factor=2.5)
     nic = FaultSpec(FaultKind.SLOW_NIC, 2, onset_step=3, factor=4.0)
     cost = [
-        median(iteration_times_ms(simulate(small(first, second_fault=second))[0].ranks)[3:])
+        _late_median(ran(small(first, second_fault=second)))
         for first, second in ((compute, None), (nic, None), (compute, nic))
     ]
     assert cost[2] > 1.1 * max(cost[:2])
 
 
+@pytest.mark.parametrize("kind", [FaultKind.SLOW_NIC, FaultKind.SLOW_RECEIVER, FaultKind.SLOW_COMPUTE])
+def test_a_fault_that_ends_leaves_nothing_behind(small, kind: FaultKind) -> None:
+    job = JobSpec((0, 1, 2, 3), steps=8, collective_bytes=1 << 18, compute_ns=4_000_000)
+    fault = FaultSpec(kind, 1, onset_step=2, until_step=4, factor=4.0)
+    healthy, done = ran(small(jobs=(job,))), ran(small(fault, jobs=(job,)))
+    assert min(done.iterations_ms[2:4]) > 1.3 * max(healthy.iterations_ms[2:4])
+    assert median(done.iterations_ms[5:]) == pytest.approx(median(healthy.iterations_ms[5:]), rel=0.02)
+    assert done.outcome.simulation.counters["retransmitted"] == 0
+
+
 def test_impossible_faults_say_what_is_missing(small) -> None:
     with pytest.raises(SimulationError, match="give the machine"):
-        simulate(small(FaultSpec(FaultKind.SLOW_NIC)))
+        ran(small(FaultSpec(FaultKind.SLOW_NIC)))
     with pytest.raises(SimulationError, match="at least two leaves"):
-        simulate(small(FaultSpec(FaultKind.PATH_COLLISION, onset_step=0)))
+        ran(small(FaultSpec(FaultKind.PATH_COLLISION, onset_step=0)))
     with pytest.raises(SimulationError, match="stage_factors"):
-        simulate(small(FaultSpec(FaultKind.STAGE_IMBALANCE)))
+        ran(small(FaultSpec(FaultKind.STAGE_IMBALANCE)))
 
 
 def test_every_named_scenario_can_be_built_and_names_its_parts() -> None:

@@ -35,12 +35,16 @@ class PacketBatch {
 
   // `wire_bytes` is the packet's length on the wire, `captured` the leading part that was kept.
   void append(std::int64_t ns, std::uint32_t wire_bytes, LinkType link_type, std::span<const std::byte> captured) {
-    ns_.push_back(ns);
-    wire_bytes_.push_back(wire_bytes);
-    captured_bytes_.push_back(static_cast<std::uint32_t>(captured.size()));
-    link_types_.push_back(link_type);
-    offsets_.push_back(buffer_.size());
+    append_columns(ns, wire_bytes, link_type, captured.size());
     buffer_.insert(buffer_.end(), captured.begin(), captured.end());
+  }
+
+  // The same for a caller that makes the bytes: gives the zeroed place to write them to, valid until the next append.
+  [[nodiscard]] std::span<std::byte> append_blank(std::int64_t ns, std::uint32_t wire_bytes, LinkType link_type,
+                                                  std::size_t captured_bytes) {
+    append_columns(ns, wire_bytes, link_type, captured_bytes);
+    buffer_.resize(buffer_.size() + captured_bytes);
+    return std::span(buffer_).last(captured_bytes);
   }
 
   void clear() noexcept {
@@ -66,6 +70,14 @@ class PacketBatch {
   }
 
  private:
+  void append_columns(std::int64_t ns, std::uint32_t wire_bytes, LinkType link_type, std::size_t captured_bytes) {
+    ns_.push_back(ns);
+    wire_bytes_.push_back(wire_bytes);
+    captured_bytes_.push_back(static_cast<std::uint32_t>(captured_bytes));
+    link_types_.push_back(link_type);
+    offsets_.push_back(buffer_.size());
+  }
+
   std::vector<std::int64_t> ns_;
   std::vector<std::uint32_t> wire_bytes_;
   std::vector<std::uint32_t> captured_bytes_;

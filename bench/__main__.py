@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command line of the measurements: ``python -m bench offline``, ``segmentation`` and ``reality``."""
+"""Command line of the measurements: ``python -m bench offline``, ``segmentation``, ``simulator``, ..."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from bench.inputs import BenchInput, given_captures, simulated_captures
 from bench.offline import OfflineResult, measure_offline
 from bench.reality import report_reality
 from bench.segmentation import report_segmentation
+from bench.simulator import report_modes, report_speed
 from bench.tshark import measure_tshark
 from host_ctl.errors import PulseError
 
@@ -27,6 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
             return report_segmentation(options.captures, as_json=options.json)
         if options.command == "reality":
             return report_reality(options.captures, twin=options.twin, as_json=options.json)
+        if options.command == "simulator":
+            return report_speed(as_json=options.json)
+        if options.command == "modes":
+            return report_modes(options.runs, options.seed, as_json=options.json)
         result = _offline(options)
     except (PulseError, OSError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -63,6 +68,12 @@ def _parser() -> argparse.ArgumentParser:
     reality.add_argument("captures", nargs="*", type=Path, metavar="DIR", help="folders of captures")
     reality.add_argument("--twin", action="store_true", help="simulate the Soft-RoCE job and measure it too")
     reality.add_argument("--json", action="store_true", help="print the result as JSON")
+    simulator = commands.add_parser("simulator", help="speed and memory of the default scenario, by mode")
+    simulator.add_argument("--json", action="store_true", help="print the result as JSON")
+    modes = commands.add_parser("modes", help="verdicts from packet and from message mode, run by run")
+    modes.add_argument("--runs", type=int, default=200, help="runs, drawn from the catalogue (%(default)s)")
+    modes.add_argument("--seed", type=int, default=1, help="what they are drawn from (%(default)s)")
+    modes.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

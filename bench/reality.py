@@ -172,7 +172,7 @@ def _flow_answered(data: Table, acks: Table) -> Table | None:
 
 
 def _measure_credits(packets: Table, received: NDArray[np.bool_], samples: Samples) -> None:
-    """From a slot's last packet to the next credit of that pair of NICs, and from a credit to the next data."""
+    """From a slot's end to the next credit of that pair of NICs, and from a credit to the next data."""
     peer = np.where(received, packets["src"], packets["dst"])
     small = (packets["dma_bytes"] > 0) & (packets["dma_bytes"] <= _CREDIT_BYTES) & (packets["opcode"] < _ACK)
     first = np.isin(packets["opcode"], _FIRSTS) & (packets["dma_bytes"] > _CREDIT_BYTES)

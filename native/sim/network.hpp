@@ -137,7 +137,7 @@ class Network {
     Picoseconds contended_until_ps = 0;  // inputs competed recently
     Picoseconds train_packet_ps = 0;     // as of a NIC
     std::uint64_t queued_bytes = 0;
-    std::uint32_t served = kNobody;  // input that was served last
+    std::uint32_t served = kNobody;  // input whose data was served last
     std::uint32_t turn = 0;          // input that is served next
     bool serve_asked = false;
     bool paused = false;

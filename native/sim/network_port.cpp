@@ -72,7 +72,7 @@ void Network::drop_queue(std::uint32_t number) {
 void Network::enqueue(std::uint32_t number, std::uint32_t index) {
   Port& port = ports_[number];
   Segment& segment = segments_[index];
-  if (segment.upstream != port.served && segment.packet_bytes > kSmallPacketBytes) {
+  if (port.served != kNobody && segment.upstream != port.served && segment.packet_bytes > kSmallPacketBytes) {
     port.contended_until_ps = events_.now() + static_cast<Picoseconds>(kCompetitionBytes * port.ps_per_byte);
   }
   const std::uint64_t limit = plan_.network.queue_bytes;
@@ -143,7 +143,7 @@ void Network::send_from_port(std::uint32_t number, std::uint32_t index, bool bet
     port.free_ps += work;
   } else {
     port.free_ps = now + work;
-    port.served = segment.upstream;
+    if (segment.packet_bytes > kSmallPacketBytes) port.served = segment.upstream;
     port.train_packet_ps =
         segment.run.count > 1 ? static_cast<Picoseconds>(segment.packet_bytes * port.ps_per_byte) : 0;
   }

@@ -85,9 +85,11 @@ def ready_ns(gate: Gates) -> NDArray[np.int64]:
 
 
 def _pool_key(program: Program, lane_index: int, sharing: Sharing) -> Hashable:
-    lane = program.lanes[lane_index]
-    if lane.group in sharing:
+    lane, place = program.lanes[lane_index], sharing.places.lanes[lane_index]
+    if lane.group in sharing.groups:
         return ("group", lane.group, lane.volume)
+    if place is not None:
+        return ("place", place)
     return ("lane", lane_index)
 
 
@@ -242,11 +244,16 @@ def _least_transit(t: Table) -> NDArray[np.int64]:
 
 
 def _mark_repairs(charges: Table, repairs: Table) -> None:
-    """Time lost on a message that had to be repeated is repair, charged to the link that lost it."""
+    """Time lost on messages that had to be repeated is repair, charged to the link that lost them.
+
+    A sender goes back to the lost packet and repeats all that it had sent since, further messages too.
+    """
     lost = repairs[repairs["place"] != LossPlace.NOT_LOST]
     for reverse, kinds in ((0, (Charge.HOST, Charge.TRANSFER)), (1, (Charge.CREDIT,))):
-        rows = lost["row"][lost["reverse"] == reverse]
-        mask = np.isin(charges["row"], rows) & np.isin(charges["kind"], kinds)
+        runs = lost[lost["reverse"] == reverse]
+        rows = [np.arange(run["row"], run["last_row"] + 1) for run in runs]
+        mask = np.isin(charges["row"], np.concatenate(rows) if rows else [])
+        mask &= np.isin(charges["kind"], kinds)
         charges["kind"][mask] = Charge.REPAIR_CREDIT if reverse else Charge.REPAIR
 
 

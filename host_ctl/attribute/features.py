@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from host_ctl.attribute.charges import Charge
+from host_ctl.attribute.charges import CHARGE, Charge
+from host_ctl.attribute.program import UNKNOWN, Program, iteration_of_rows
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
+from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,22 @@ def extract_features(charges: Table, job: Job) -> Features:
         ingress=_sum(charges, charges["dst"], kind == Charge.TRANSFER, job),
         repair=_sum(charges, repair_src, np.isin(kind, (Charge.REPAIR, Charge.REPAIR_CREDIT)), job),
     )
+
+
+def under_way(traffic: Traffic, program: Program) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Time per (iteration, member) with anything under way out of the NIC, and into it (ns).
+
+    Messages that share a port slow each other, so that the longest of many says little of the port: what a
+    late member has piled up it sends at once, and every message takes long. All of them together do not.
+    """
+    iteration = iteration_of_rows(traffic, program)
+    rows = np.flatnonzero(iteration != UNKNOWN)
+    t = traffic.transfers[rows]
+    moves = np.zeros(len(rows), CHARGE)
+    moves["start"], moves["end"], moves["iteration"] = send_start(t), arrival(t), iteration[rows]
+    edges = np.array(traffic.edges).reshape(-1, 2)[t["edge"]]
+    every = np.ones(len(rows), dtype=bool)
+    return _sum(moves, edges[:, 0], every, program.job), _sum(moves, edges[:, 1], every, program.job)
 
 
 def _sum(charges: Table, owner: NDArray[np.int64], mask: NDArray[np.bool_], job: Job) -> NDArray[np.float64]:

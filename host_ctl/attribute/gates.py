@@ -11,12 +11,13 @@ rank arrives during its lateness and would hide it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from host_ctl.attribute.places import REPLICAS, Place, Places
 from host_ctl.attribute.program import UNKNOWN, Arrivals, Lane, Program
 from host_ctl.reconstruct.transfers import MISSING, Traffic, grant, send_end, send_start
 
@@ -68,8 +69,17 @@ class Action:
 Needs = dict[tuple[int, int], NDArray[np.int64]]
 """For (action, source) of one machine: how many of the source's items of the unit each place needs."""
 
-Sharing = frozenset[int]
-"""The groups (numbers of the job's timelines) whose members all play the same part."""
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Who shares needs and norms: the members of symmetric groups, and lanes of equal places.
+
+    ``groups``: numbers of the job's timelines whose members all play the same part; ``places``: which lanes
+    of other groups correspond in replicas of one pipeline.
+    """
+
+    groups: frozenset[int]
+    places: Places
 
 
 def send_actions(traffic: Traffic, program: Program) -> list[Action]:
@@ -175,18 +185,40 @@ def share_needs(
     needs: Needs, actions: Sequence[Action], sources: Sequence[Arrivals], sharing: Sharing
 ) -> Needs:
     """Give members of one role the least need found for any of them: the others only came to need more."""
-    pools: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
-    for index, number in needs:
-        action, source = actions[index], sources[number]
-        if action.lane.group in sharing and source.group in sharing:
-            key = (action.lane.group, source.group, source.endpoint == action.endpoint)
-            pools.setdefault(key, []).append((index, number))
     shared = dict(needs)
-    for keys in pools.values():
-        if len(keys) > 1 and len({len(needs[k]) for k in keys}) == 1:
-            least: NDArray[np.int64] = np.minimum.reduce([needs[k] for k in keys])
-            shared.update(dict.fromkeys(keys, least))
+    for part, fewest in ((_group_part, 2), (_place_part, REPLICAS)):
+        pools: dict[Hashable, list[tuple[int, int]]] = {}
+        for index, number in needs:
+            key = part(actions, index, sources, number, sharing)
+            if key is not None:
+                own = sources[number].endpoint == actions[index].endpoint
+                pools.setdefault((key, own), []).append((index, number))
+        for keys in pools.values():
+            if len(keys) >= fewest and len({len(needs[k]) for k in keys}) == 1:
+                least: NDArray[np.int64] = np.minimum.reduce([shared[k] for k in keys])
+                shared.update(dict.fromkeys(keys, least))
     return shared
+
+
+def _group_part(
+    actions: Sequence[Action], index: int, sources: Sequence[Arrivals], number: int, sharing: Sharing
+) -> Hashable:
+    """Members of symmetric groups play one part towards the arrivals of symmetric groups."""
+    groups = (actions[index].lane.group, sources[number].group)
+    return groups if sharing.groups.issuperset(groups) else None
+
+
+def _place_part(
+    actions: Sequence[Action], index: int, sources: Sequence[Arrivals], number: int, sharing: Sharing
+) -> Hashable:
+    """The same place in replicas of one pipeline: what the action is, and what it may need."""
+    lanes, arrivals = sharing.places.lanes, sharing.places.arrivals
+    # Behind the arrivals come the own sends of every lane, where there are any.
+    sends = number >= len(arrivals)
+    source: Place = lanes[number - len(arrivals)] if sends else arrivals[number]
+    if lanes[index] is None or source is None:
+        return None
+    return (lanes[index], source, sends)
 
 
 def _least_lead(action: Action, source: Arrivals) -> NDArray[np.int64] | None:

@@ -22,7 +22,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The messages of one edge, in order of sending.
+    """The messages of one edge, from endpoint ``src`` to ``dst``, in order of sending.
 
     ``rows`` index the transfers; ``unit`` is each message's iteration of the job (UNKNOWN outside),
     ``place`` its number within the group's unit ``group_unit``; ``base[k]`` counts the messages before
@@ -32,6 +32,8 @@ class Lane:
     """
 
     edge: int
+    src: int
+    dst: int
     group: int
     rows: NDArray[np.int64]
     unit: NDArray[np.int64]
@@ -86,8 +88,7 @@ def lay_out(traffic: Traffic, job: Job) -> Program:
                 arrivals.extend(_arrivals(member, number, [lane], traffic) for lane in incoming)
     lanes_of: dict[int, tuple[int, ...]] = {}
     for index, lane in enumerate(lanes):
-        src = traffic.edges[lane.edge][0]
-        lanes_of[src] = (*lanes_of.get(src, ()), index)
+        lanes_of[lane.src] = (*lanes_of.get(lane.src, ()), index)
     arrivals_of: dict[int, tuple[int, ...]] = {}
     for index, item in enumerate(arrivals):
         arrivals_of[item.endpoint] = (*arrivals_of.get(item.endpoint, ()), index)
@@ -165,7 +166,8 @@ def _lane(
         base[odd] = UNKNOWN
     iteration = iteration_of_unit[unit]
     iteration = np.where(base[iteration] == UNKNOWN, UNKNOWN, iteration)
-    return Lane(edge, number, rows, iteration, unit, place, base, first, iteration_of_unit, volume)
+    src, dst = traffic.edges[edge]
+    return Lane(edge, src, dst, number, rows, iteration, unit, place, base, first, iteration_of_unit, volume)
 
 
 def _has_arrived(traffic: Traffic, endpoint: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -56,78 +56,124 @@ def find_shifts(
     least_ns: float,
     usable: NDArray[np.bool_],
     from_start: float = FROM_START,
+    together: bool = False,
 ) -> list[Shift]:
     """Members of ``lost`` (iterations x members, ns) with a lasting excess of at least ``least_ns``.
 
     ``classes`` are sets of members that play the same part and are compared with each other; who is in
     none is compared with its own past. ``usable`` marks the iterations to look at. A shift without a before
-    must be ``from_start`` times as large.
+    must be ``from_start`` times as large. ``together``: several members may shift at once, as those do whose
+    messages share a slow path; then each must be worse than all that did not shift.
     """
     rows = np.flatnonzero(usable)
     if len(rows) < 2 * _MIN_RUN:
         return []
-    table = lost[rows]
     found = []
-    for member in range(lost.shape[1]):
-        peers = next((c for c in classes if member in c and len(c) > 1), None)
-        columns = np.arange(lost.shape[1]) if peers is None else peers
-        at = int(np.flatnonzero(columns == member)[0])
-        shift = _shift(table[:, columns], at, peers=peers is not None, least_ns=least_ns, times=from_start)
-        if shift is not None:
-            found.append(
-                replace(
-                    shift,
-                    member=member,
-                    onset=int(rows[shift.onset]),
-                    end=int(rows[shift.end - 1]) + 1,
-                    detected=int(rows[min(shift.detected, len(rows) - 1)]),
-                )
-            )
+    alone = np.setdiff1d(np.arange(lost.shape[1]), np.concatenate([*classes, np.empty(0, np.int64)]))
+    for columns in [c for c in classes if len(c) > 1] + ([alone] if len(alone) else []):
+        peers = columns is not alone
+        shown = np.arange(lost.shape[1]) if not peers else columns
+        table = lost[np.ix_(rows, shown)]
+        least = [_least(table, m, least_ns, from_start) for m in range(len(shown))]
+        alike = np.zeros(len(shown), dtype=bool)
+        if together and peers:
+            every = np.ones(len(shown), dtype=bool)
+            alike = np.array([_shift(table, m, True, every, least[m]) is not None for m in range(len(shown))])
+            alike &= bool(2 * alike.sum() <= len(shown))
+        for member in np.flatnonzero(np.isin(shown, columns)):
+            shift = _shift(table, int(member), peers, alike, least[member])
+            if shift is not None:
+                found.append(_in_iterations(replace(shift, member=int(shown[member])), rows))
     return sorted(found, key=lambda s: -s.excess_ns)
 
 
+def _in_iterations(shift: Shift, rows: NDArray[np.int64]) -> Shift:
+    """The shift with its times given in the usable iterations ``rows`` as iterations of the job."""
+    return replace(
+        shift,
+        onset=int(rows[shift.onset]),
+        end=int(rows[shift.end - 1]) + 1,
+        detected=int(rows[min(shift.detected, len(rows) - 1)]),
+    )
+
+
+def _least(table: NDArray[np.float64], member: int, least_ns: float, times: float) -> dict[bool, float]:
+    """What an excess must come to, by whether there is no before."""
+    return {True: _least_from_start(table, member, least_ns, times), False: least_ns}
+
+
 def _shift(
-    table: NDArray[np.float64], member: int, *, peers: bool, least_ns: float, times: float
+    table: NDArray[np.float64], member: int, peers: bool, alike: NDArray[np.bool_], least: dict[bool, float]
 ) -> Shift | None:
-    others = np.delete(table, member, axis=1)
-    own = table[:, member]
+    series = _relative(table, peers=peers)[:, member]
+    whole = (0, len(series))
+    for segment in _segments(series, from_start=peers):
+        found = _shift_of(table, member, segment, peers, alike, least)
+        if found is None:
+            continue
+        outside = np.delete(series, np.arange(*segment))
+        if peers and len(outside) and np.median(outside) > found.excess_ns:
+            # It was slow before as well, and by more than this: a rise of what has been there all along.
+            return _shift_of(table, member, whole, peers, alike, least) or found
+        return found
+    return None
+
+
+def _shift_of(
+    table: NDArray[np.float64],
+    member: int,
+    segment: tuple[int, int],
+    peers: bool,
+    alike: NDArray[np.bool_],
+    least: dict[bool, float],
+) -> Shift | None:
+    """The shift of one segment if it is large, lasting and sure.
+
+    ``alike``: members that need not be worse than each other; ``least`` by whether there is no before.
+    """
+    others, own = np.delete(table, member, axis=1), table[:, member]
     series = _relative(table, peers=peers)[:, member]
     n = len(series)
-    for onset, end in _segments(series, from_start=peers):
-        inside = np.zeros(n, dtype=bool)
-        inside[onset:end] = True
-        before, after = series[~inside], series[inside]
-        from_start = len(before) < _MIN_RUN
-        if not peers and len(before) < _MIN_PAST:
-            continue
-        # The end of a run may begin anywhere, a stretch in its middle also end anywhere.
-        tried = n if from_start or end == n else n * n // 2
-        level = 0.0 if from_start else float(np.median(before))
-        excess = float(np.median(after)) - (max(level, 0.0) if peers else level)
-        worst = float(np.mean(own[inside] >= others[inside].max(axis=1))) if others.shape[1] else 1.0
-        least = _least_from_start(table, member, least_ns, times) if from_start else least_ns
-        if excess < least or np.mean(after - level > excess / 3) < _PERSISTENT:
-            continue
-        if peers and worst < _MOSTLY_WORST:
-            continue
-        healthy = _healthy(table, series, member, inside, peers=peers)
-        noise = float(np.quantile(np.abs(healthy), 0.95)) / _SIGMA_OF_P95
-        p_value = _p_value(excess, noise, len(after), 0 if from_start else len(before), tried)
-        if p_value > _FALSE_ALARM or _p_of_count(after - level, healthy, excess, tried) > _FALSE_COUNT:
-            continue
-        return Shift(
-            member=member,
-            onset=onset,
-            end=end,
-            excess_ns=excess,
-            value_ns=float(np.median(own[inside])),
-            usual_ns=float(np.median(others[inside])) if peers else float(np.median(own[~inside])),
-            share_worst=worst,
-            p_value=p_value,
-            detected=onset + _first_sure(after - level, noise, 0 if from_start else len(before), tried),
-            own_past=not peers,
-        )
-    return None
+    onset, end = segment
+    least_ns = least[False]
+    inside = np.zeros(n, dtype=bool)
+    inside[onset:end] = True
+    before, after = series[~inside], series[inside]
+    from_start = len(before) < _MIN_RUN
+    if not peers and min(onset, len(before)) < _MIN_PAST:
+        # What was slow from the begin and is no more has no past, and the begin of a run is slow anyhow.
+        return None
+    # The end of a run may begin anywhere, a stretch in its middle also end anywhere.
+    tried = n if from_start or end == n else n * n // 2
+    level = 0.0 if from_start else float(np.median(before))
+    excess = float(np.median(after)) - (max(level, 0.0) if peers else level)
+    rest = others[inside][:, ~np.delete(alike, member)]
+    worst = float(np.mean(own[inside] >= rest.max(axis=1))) if rest.shape[1] else 1.0
+    if excess < least[from_start] or np.mean(after - level > excess / 3) < _PERSISTENT:
+        return None
+    if peers and worst < _MOSTLY_WORST:
+        return None
+    if not peers and float(np.median(own[inside]) - np.median(own[~inside])) < least_ns:
+        # Who loses no more than before is not slower, however much less the others lose.
+        return None
+    healthy = _healthy(table, series, member, inside, peers=peers)
+    noise = float(np.quantile(np.abs(healthy), 0.95)) / _SIGMA_OF_P95
+    past = 0 if from_start else len(before)
+    p_value = _p_value(excess, noise, len(after), past, tried)
+    if p_value > _FALSE_ALARM or _p_of_count(after - level, healthy, excess, tried) > _FALSE_COUNT:
+        return None
+    return Shift(
+        member=member,
+        onset=onset,
+        end=end,
+        excess_ns=excess,
+        value_ns=float(np.median(own[inside])),
+        usual_ns=float(np.median(others[inside])) if peers else float(np.median(own[~inside])),
+        share_worst=worst,
+        p_value=p_value,
+        detected=onset + _first_sure(after - level, noise, past, tried),
+        own_past=not peers,
+    )
 
 
 def _least_from_start(table: NDArray[np.float64], member: int, least_ns: float, times: float) -> float:

@@ -48,10 +48,10 @@ def judge_job(
         # What is repeated after the job's last progress belongs to the stop.
         repairs = repairs[repairs["start"] <= stop.verdict.onset_ns]
     lost = find_losses(traffic, job, features, repairs)
-    slow = find_slow(traffic, program, roles, features, charges, paths)
-    explained = {v.machine for v in lost if v.severity == "fail_slow" and v.machine}
+    slow = find_slow(traffic, program, roles, features, charges, paths, lost)
+    explained = {v.machine for v in lost.verdicts if v.severity == "fail_slow" and v.machine}
     verdicts = [v for v in (stop.verdict,) if v is not None]
-    verdicts += lost + [v for v in slow if v.machine not in explained]
+    verdicts += [*lost.verdicts] + [v for v in slow if v.machine not in explained]
     if not any(v.severity != "notice" for v in verdicts):
         verdicts += find_patterns(traffic, job, features)
     unsure = [stop.unsure] if stop.unsure else []

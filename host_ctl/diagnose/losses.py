@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import poisson
 
 from host_ctl.attribute.features import Features
 from host_ctl.diagnose.locate import Location, Pair, locate_losses
@@ -19,7 +21,7 @@ from host_ctl.reconstruct.transfers import MISSING, Traffic
 MIN_COST = 0.02
 _MIN_LOSSES = 3
 _SURE = 0.8
-_LOST_AGAIN = 2
+_BY_CHANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,23 @@ class Losses:
     runs: Table
     lost: dict[Pair, int]
     before_tap: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LossFindings:
+    """Verdicts on losses, the NICs at the ends of what lost packets, and the cost per iteration (ns)."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    ends: frozenset[int] = frozenset()
+    cost_ns: float = 0.0
+
+    def explains(self, members: Iterable[int], excess_ns: float) -> bool:
+        """Whether so much lateness of some NICs may follow from the losses.
+
+        After a loss the sender repeats, waits and slows down, and the receiver is late with all that it
+        passes on. An excess at either end that costs less than the losses is no second fault.
+        """
+        return bool(self.ends.intersection(members)) and excess_ns <= self.cost_ns
 
 
 def count_losses(traffic: Traffic, job: Job, repairs: Table) -> Losses:
@@ -62,13 +81,13 @@ def _first_whole_unit(job: Job) -> int:
     return int(job.boundaries_ns[0])
 
 
-def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) -> list[Verdict]:
+def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) -> LossFindings:
     """A verdict on the job's lost packets, if they cost enough to matter; a notice if they do not."""
     losses = count_losses(traffic, job, repairs)
     total = sum(losses.lost.values())
     if total < _MIN_LOSSES or not any(t.regular for t in job.timelines):
-        return []
-    outage = _is_outage(losses.runs)
+        return LossFindings()
+    outage = _is_outage(losses, _sent(traffic, job, None, losses.lost))
     begin, end = int(losses.runs["start"].min()), int(losses.runs["end"].max())
     window = (begin, end) if outage else None
     lost = _lost_messages(traffic, losses.runs) if outage else losses.lost
@@ -78,16 +97,26 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
     cost_ns = float(features.repair[first:last].max(axis=1).sum())
     span_ns = float(features.duration_ns[first:].sum())
     severity: Severity = "fail_slow" if cost_ns >= MIN_COST * span_ns else "notice"
-    return [_verdict(traffic, job, features, losses, where, severity, outage, (first, last), cost_ns)]
+    verdict = _verdict(traffic, job, features, losses, where, severity, outage, (first, last), cost_ns)
+    ends = frozenset(end for pair in losses.lost for end in pair)
+    return LossFindings((verdict,), ends, cost_ns / (last - first))
 
 
-def _is_outage(runs: Table) -> bool:
-    """Whether the same packet was lost again and again: a dead path, not a lossy one."""
-    between = runs[runs["place"] == LossPlace.BETWEEN_TAPS]
-    keys = zip(
-        between["link"].tolist(), between["position"].tolist(), between["reverse"].tolist(), strict=True
-    )
-    return any(count >= _LOST_AGAIN for count in Counter(keys).values())
+def _is_outage(losses: Losses, sent: dict[Pair, int]) -> bool:
+    """Whether packets were lost again and again: a dead path, not a lossy one.
+
+    Nothing of what is repeated gets through a dead path. A lossy one loses a part of it, and a repeated
+    packet again no more often than any other.
+    """
+    between = losses.runs[losses.runs["place"] == LossPlace.BETWEEN_TAPS]
+    again, before = 0, dict[tuple[int, int, int], bool]()
+    for run in between:
+        key = (int(run["link"]), int(run["position"]), int(run["reverse"]))
+        again += before.get(key, False)
+        before[key] = bool(run["packets"] == run["repeated"])
+    rate = sum(losses.lost.values()) / max(1, sum(sent[pair] for pair in losses.lost))
+    by_chance = float((min(1.0, rate) ** between["repeated"].astype(np.float64)).sum())
+    return again > 0 and float(poisson.sf(again - 1, by_chance)) < _BY_CHANCE
 
 
 def _lost_messages(traffic: Traffic, runs: Table) -> dict[Pair, int]:

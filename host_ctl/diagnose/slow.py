@@ -9,18 +9,28 @@ starts, never the other way round, so the larger excess explains the smaller.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from host_ctl.attribute.features import Features
+from host_ctl.attribute.features import Features, under_way
 from host_ctl.attribute.path import Step, path_time
 from host_ctl.attribute.program import Program
 from host_ctl.attribute.roles import machine_roles, same_role
-from host_ctl.diagnose.decide import Shift, find_shifts
-from host_ctl.diagnose.ends import CONGESTED, EdgeEnds, Side, congested_share, slow_end
-from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
+from host_ctl.diagnose.cases import (
+    SlowCase,
+    excess_of,
+    machine_columns,
+    machine_of,
+    path_excess,
+    usable_iterations,
+)
+from host_ctl.diagnose.decide import find_shifts
+from host_ctl.diagnose.losses import LossFindings
+from host_ctl.diagnose.shared_path import Edge, slow_edges, slow_with
+from host_ctl.diagnose.slow_verdicts import host_cause_of, slow_verdict, undecided
+from host_ctl.diagnose.verdict import Verdict
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
@@ -31,28 +41,8 @@ _SECOND_FAULT = 0.5
 _RIVAL = 0.7
 _COSTS = 0.5
 _RULES_PATH = 0.6
-_CAUSE_OF_SIDE: dict[Side, Cause] = {
-    "sender": "nic_slow",
-    "receiver": "receiver_slow",
-    "either": "link_slow",
-}
-_CONTENTION = 0.3
-_NOT_COMPUTING = 2.0  # times the lag after computing
 _ON_PATH = 0.3
 _BOTH_WAYS = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class SlowCase:
-    """One accepted shift with the feature that it was found in.
-
-    ``names`` are columns of the features; ``rivals`` those of others that may as well be the cause.
-    """
-
-    feature: str
-    names: tuple[int, ...]
-    shift: Shift
-    rivals: tuple[int, ...] = ()
 
 
 def find_slow(
@@ -62,84 +52,130 @@ def find_slow(
     features: Features,
     charges: Table,
     paths: Table,
+    losses: LossFindings,
 ) -> list[Verdict]:
-    """Verdicts for machines or NICs that slow the job, the costliest first."""
+    """Verdicts for machines or NICs that slow the job, the costliest first.
+
+    What follows from lost packets is left out.
+    """
     job = program.job
     usable = usable_iterations(features)
     base = float(np.median(features.duration_ns[usable])) if usable.any() else 0.0
     if not base:
         return []
-    cases: list[SlowCase] = []
-    columns = list(_machines(traffic, job).values())
-    alike = same_role(machine_roles(traffic, program, roles))
-    for lost in (features.host, features.entry):
-        by_machine = np.stack([lost[:, c].mean(axis=1) for c in columns], axis=1)
-        shifts = find_shifts(by_machine, classes=alike, least_ns=MIN_EFFECT * base, usable=usable)
-        cases.extend(SlowCase("host", tuple(columns[shift.member]), shift) for shift in shifts)
+    least_ns = MIN_EFFECT * base
+    cases = _slow_hosts(traffic, program, roles, features, usable, least_ns)
     port = features.egress + features.ingress
     for name, table in (("port", port), ("egress", features.egress), ("ingress", features.ingress)):
         # How long transfers take depends on the place in a tree or pipeline even where the part is the same.
         even = same_role(roles) if not any(roles) else []
         shifts = find_shifts(
-            table, classes=even, least_ns=MIN_EFFECT * base, usable=usable, from_start=_TRANSFERS_FROM_START
+            table,
+            classes=even,
+            least_ns=least_ns,
+            usable=usable,
+            from_start=_TRANSFERS_FROM_START,
+            together=True,
         )
         cases.extend(SlowCase(name, (shift.member,), shift) for shift in shifts)
-    cases = [c for c in cases if _costs(c.shift, features, usable) and _holds(c, job, features, paths)]
-    kept = _explain_away(cases, traffic, job, paths)
-    verdicts = [(case, _verdict(case, traffic, job, features, charges)) for case in kept]
-    return [_undecided(v, c, traffic, job) if c.rivals and v.machine else v for c, v in verdicts]
+    ways = under_way(traffic, program)
+    cases = [
+        c
+        for c in cases
+        if _costs(c, features, usable, least_ns) and _holds(c, job, features, ways, paths, least_ns)
+    ]
+    cases = [c for c in cases if not losses.explains(_touched(c, traffic, job), c.shift.excess_ns)]
+    cases = [replace(c, shared=_shared_path(c, job, charges)) for c in cases]
+    kept = _explain_away(cases, traffic, job, features, paths)
+    verdicts = [(case, slow_verdict(case, traffic, job, features, charges)) for case in kept]
+    return [undecided(v, c, traffic, job) if c.rivals and v.machine else v for c, v in verdicts]
 
 
-def usable_iterations(features: Features) -> NDArray[np.bool_]:
-    """Iterations to judge by: leave out the first iteration (warm-up) and the last (perhaps cut off)."""
-    usable = np.ones(len(features.duration_ns), dtype=bool)
-    usable[:1] = usable[-1:] = False
-    return usable
+def _slow_hosts(
+    traffic: Traffic,
+    program: Program,
+    roles: list[Hashable],
+    features: Features,
+    usable: NDArray[np.bool_],
+    least_ns: float,
+) -> list[SlowCase]:
+    """Machines whose hosts are late, and single NICs where too few machines of a role can be compared.
+
+    A machine may hold workers of several replicas, each with a NIC of its own. Then there are few machines
+    per stage of a pipeline, but as many NICs as replicas.
+    """
+    cases: list[SlowCase] = []
+    columns = list(machine_columns(traffic, program.job).values())
+    alike = same_role(machine_roles(traffic, program, roles))
+    compared = {n for members in alike for machine in members for n in columns[machine]}
+    replicas = [c for c in same_role(roles) if not compared.intersection(c.tolist())]
+    for lost in (features.host, features.entry):
+        by_machine = np.stack([lost[:, c].mean(axis=1) for c in columns], axis=1)
+        shifts = find_shifts(by_machine, classes=alike, least_ns=least_ns, usable=usable)
+        cases.extend(SlowCase("host", tuple(columns[shift.member]), shift) for shift in shifts)
+        shifts = find_shifts(lost, classes=replicas, least_ns=least_ns, usable=usable)
+        cases.extend(SlowCase("host", (shift.member,), shift) for shift in shifts if not shift.own_past)
+    return cases
 
 
-def _machines(traffic: Traffic, job: Job) -> dict[str, list[int]]:
-    """Columns of the features by machine."""
-    found: dict[str, list[int]] = {}
-    for column, member in enumerate(job.members):
-        found.setdefault(traffic.endpoints[member].machine, []).append(column)
-    return found
+def _touched(case: SlowCase, traffic: Traffic, job: Job) -> set[int]:
+    """The NICs of a case, and those at the other ends of its messages if it is about messages."""
+    own = {job.members[n] for n in case.names}
+    if case.feature == "host":
+        return own
+    return own.union(*({a, b} for a, b in traffic.edges if {a, b} & own))
 
 
-def _costs(shift: Shift, features: Features, usable: NDArray[np.bool_]) -> bool:
-    """Whether the job itself became slower with the shift, where a before and an after can be compared."""
+def _shared_path(case: SlowCase, job: Job, charges: Table) -> tuple[Edge, ...]:
+    """The slow edges without a common end that a case is about, if it is about several."""
+    if case.feature not in ("egress", "ingress"):
+        return ()
+    excess = slow_edges(charges, job, (case.shift.onset, case.shift.end))
+    return slow_with(job.members[case.names[0]], case.feature, excess)
+
+
+def _costs(case: SlowCase, features: Features, usable: NDArray[np.bool_], least_ns: float) -> bool:
+    """Whether the job itself became slower with the shift, where a before and an after can be compared.
+
+    By most of a host's lateness; messages under way overlap each other and the computing, so that any
+    slowdown that counts will do.
+    """
+    shift = case.shift
     inside = np.zeros(len(usable), dtype=bool)
     inside[shift.onset : shift.end] = True
     before, after = features.duration_ns[usable & ~inside], features.duration_ns[usable & inside]
     if len(before) < 3 or len(after) < 3:
         return True
-    return float(np.median(after) - np.median(before)) >= _COSTS * shift.excess_ns
+    share = _COSTS * shift.excess_ns
+    return float(np.median(after) - np.median(before)) >= (share if case.feature == "host" else least_ns)
 
 
-def _holds(case: SlowCase, job: Job, features: Features, paths: Table) -> bool:
-    """Whether a host's excess lies on the critical path, since what nobody waits for costs nothing; and
+def _holds(
+    case: SlowCase,
+    job: Job,
+    features: Features,
+    ways: tuple[NDArray[np.float64], NDArray[np.float64]],
+    paths: Table,
+    least_ns: float,
+) -> bool:
+    """Whether a host's excess lies on the critical path, since what nobody waits for costs nothing, and is
+    more than the time that its messages are longer under way, since that makes it late; whether a NIC whose
+    messages are slow has messages under way for longer, since otherwise it only sends more at once; and
     whether a port is slow both ways, since otherwise it is one edge that is slow."""
     if case.feature == "host":
+        if max(excess_of(way, case, features) for way in ways) >= case.shift.excess_ns:
+            return False
         return path_excess(case, job, paths) >= _ON_PATH * case.shift.excess_ns
     if case.feature == "port":
-        ways = (_excess(features.egress, case, features), _excess(features.ingress, case, features))
-        return min(ways) >= _BOTH_WAYS * case.shift.excess_ns
-    return True
+        both = (excess_of(features.egress, case, features), excess_of(features.ingress, case, features))
+        return min(both) >= _BOTH_WAYS * case.shift.excess_ns
+    way = ways[0 if case.feature == "egress" else 1]
+    return excess_of(way, case, features) >= least_ns
 
 
-def path_excess(case: SlowCase, job: Job, paths: Table) -> float:
-    """What the accused takes of the critical path per iteration inside the shift, beyond others' median."""
-    step, column = Step.HOST, "src"
-    inside = slice(case.shift.onset, case.shift.end)
-    own = path_time(paths, step, column, [job.members[n] for n in case.names], job.iterations)[inside]
-    others = [
-        float(path_time(paths, step, column, [m], job.iterations)[inside].mean())
-        for n, m in enumerate(job.members)
-        if n not in case.names
-    ]
-    return float(own.mean()) - (float(np.median(others)) if others else 0.0)
-
-
-def _explain_away(cases: list[SlowCase], traffic: Traffic, job: Job, paths: Table) -> list[SlowCase]:
+def _explain_away(
+    cases: list[SlowCase], traffic: Traffic, job: Job, features: Features, paths: Table
+) -> list[SlowCase]:
     """Keep the costliest case, and others only of unrelated machines and of comparable cost.
 
     A fault changes what its neighbours do. Peers of one role tell a second fault from that; where only
@@ -155,7 +191,7 @@ def _explain_away(cases: list[SlowCase], traffic: Traffic, job: Job, paths: Tabl
         comparable = case.shift.excess_ns >= _SECOND_FAULT * kept[0].shift.excess_ns
         if not comparable or case.shift.own_past:
             continue
-        if not any(_related(case, k, traffic, job, paths) for k in kept):
+        if not any(_related(case, k, traffic, job, features, paths) for k in kept):
             kept.append(case)
     return kept
 
@@ -166,13 +202,19 @@ def _rivals(
     """Members of other machines that changed nearly as much, where only the own past could be compared."""
     if not case.shift.own_past:
         return ()
-    machine = _machine_of(case, traffic, job)
+    machine = machine_of(case, traffic, job)
     found = {
         other.names[0]
         for other in cases
         if other.feature == case.feature and other.shift.excess_ns >= _RIVAL * case.shift.excess_ns
     }
     if case.feature == "host":
+        # Messages that are long under way make hosts late, hosts make no message slow.
+        found |= {
+            other.names[0]
+            for other in cases
+            if other.feature != "host" and other.shift.excess_ns >= _SECOND_FAULT * case.shift.excess_ns
+        }
         change = _path_change(case, job, paths)
         own = max(change[n] for n in case.names)
         found |= {n for n, other in enumerate(change) if other > own}
@@ -191,192 +233,22 @@ def _path_change(case: SlowCase, job: Job, paths: Table) -> list[float]:
     return [float(t[inside].mean() - t[outside].mean()) for t in times]
 
 
-def _related(a: SlowCase, b: SlowCase, traffic: Traffic, job: Job, paths: Table) -> bool:
+def _related(a: SlowCase, b: SlowCase, traffic: Traffic, job: Job, features: Features, paths: Table) -> bool:
     """Whether case ``a`` is of the same machine as ``b``, or follows from it as a neighbour's.
 
     A neighbour of a slow wire is never accused beside it. A neighbour of a slow host may be late for want
-    of acknowledgements, which captures do not tell from its own lateness unless it rules the critical path.
+    of acknowledgements, which captures do not tell from its own lateness unless it rules the critical path;
+    who sends to a slow receiver waits for them for certain.
     """
-    if _machine_of(a, traffic, job) == _machine_of(b, traffic, job):
+    if machine_of(a, traffic, job) == machine_of(b, traffic, job):
+        return True
+    if a.shared and {*a.shared} == {*b.shared}:
         return True
     ends = (job.members[a.names[0]], job.members[b.names[0]])
     neighbours = ends in traffic.edges or ends[::-1] in traffic.edges
     if a.feature == b.feature == "host":
+        if ends in traffic.edges and host_cause_of(b, features)[0] == "receiver_slow":
+            return True
         meanwhile = replace(a, shift=replace(a.shift, onset=b.shift.onset, end=b.shift.end))
         return neighbours and path_excess(meanwhile, job, paths) < _RULES_PATH * path_excess(b, job, paths)
     return neighbours
-
-
-def _machine_of(case: SlowCase, traffic: Traffic, job: Job) -> str:
-    return traffic.endpoints[job.members[case.names[0]]].machine
-
-
-def _verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table) -> Verdict:
-    if case.feature == "host":
-        return _host_verdict(case, traffic, job, features)
-    return _transfer_verdict(case, traffic, job, features, charges)
-
-
-def _undecided(verdict: Verdict, case: SlowCase, traffic: Traffic, job: Job) -> Verdict:
-    """The verdict without a machine, its candidates instead: several changed at once and nothing decides."""
-    ends = [traffic.endpoints[job.members[n]] for n in (case.names[0], *case.rivals)]
-    names = " or ".join(e.machine for e in ends)
-    return replace(
-        verdict,
-        scope="none",
-        machine=None,
-        nic=None,
-        candidates=tuple(Candidate(e.machine, e.nic, round(1.0 / len(ends), 4)) for e in ends),
-        confidence=1.0 / len(ends),
-        summary=f"{names} slows {job.id}, and nothing decides which: {verdict.summary.partition(': ')[2]}",
-    )
-
-
-def _host_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features) -> Verdict:
-    shift, endpoint = case.shift, traffic.endpoints[job.members[case.names[0]]]
-    inner = _excess(features.inner, case, features)
-    egress = _excess(features.egress, case, features)
-    entry = _excess(features.entry, case, features)
-    cause, reason = _host_cause(shift.excess_ns, entry, inner, egress)
-    evidence = (
-        Evidence("host_time", shift.value_ns / 1e3, shift.usual_ns / 1e3, "us"),
-        Evidence("start_lag", entry / 1e3, 0.0, "us"),
-        Evidence("in_operator_lag", inner / 1e3, 0.0, "us"),
-        Evidence("worst_of_all", shift.share_worst, 1.0 / max(1, len(_machines(traffic, job))), "share"),
-    )
-    scope: Scope = "nic" if cause == "receiver_slow" else "machine"
-    return _finish(case, job, features, cause, scope, endpoint.machine, None, (), evidence, reason)
-
-
-def _host_cause(excess: float, entry: float, inner: float, egress: float) -> tuple[Cause, str]:
-    """What keeps a host: computing, a busy CPU, or a slow way from its NIC to its memory."""
-    if inner > _CONTENTION * excess and egress > _CONTENTION / 3 * excess:
-        return (
-            "cpu_contention",
-            "its sends and its messages in flight stall again and again, as on a busy CPU",
-        )
-    if inner > _NOT_COMPUTING * max(entry, 0.0) and inner > _CONTENTION * excess:
-        return "receiver_slow", "it starts on time and is slow with every message that it gets"
-    return "compute_slow", "it had its input and its credit and still sent late"
-
-
-def _excess(table: NDArray[np.float64], case: SlowCase, features: Features) -> float:
-    """How much more a member lost inside the shift than the median of the others, or than before."""
-    inside = np.zeros(len(features.duration_ns), dtype=bool)
-    inside[case.shift.onset : case.shift.end] = True
-    own = table[:, list(case.names)].mean(axis=1)
-    if case.shift.own_past:
-        return float(np.median(own[inside]) - np.median(own[~inside])) if (~inside).any() else 0.0
-    others = np.delete(table, list(case.names), axis=1)
-    return float(np.median(own[inside] - np.median(others[inside], axis=1))) if others.shape[1] else 0.0
-
-
-def _transfer_verdict(
-    case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table
-) -> Verdict:
-    inside = (case.shift.onset, case.shift.end)
-    member = job.members[case.names[0]]
-    if congested_share(charges, member, case.feature, inside) >= CONGESTED:
-        return _congestion_verdict(case, traffic, job, features, charges, inside)
-    ends = (
-        EdgeEnds("sender", member, ((member, 0.95),), ())
-        if case.feature == "port"
-        else slow_end(traffic, job, charges, member, case.feature, inside)
-    )
-    cause = _CAUSE_OF_SIDE[ends.side]
-    scope: Scope = "link" if ends.side == "either" else "nic"
-    blamed = traffic.endpoints[ends.blamed] if ends.side != "either" else None
-    evidence = (
-        Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
-        *ends.evidence,
-    )
-    candidates = tuple(
-        Candidate(traffic.endpoints[e].machine, traffic.endpoints[e].nic, p) for e, p in ends.candidates
-    )
-    return _finish(
-        case, job, features, cause, scope,
-        blamed.machine if blamed else None, blamed.nic if blamed else None,
-        candidates, evidence, _reason(ends, traffic),
-    )  # fmt: skip
-
-
-def _congestion_verdict(
-    case: SlowCase,
-    traffic: Traffic,
-    job: Job,
-    features: Features,
-    charges: Table,
-    inside: tuple[int, int],
-) -> Verdict:
-    """Slow because the network signalled congestion: the path is to blame, and no machine."""
-    member = job.members[case.names[0]]
-    share = congested_share(charges, member, case.feature, inside)
-    way = "from" if case.feature == "egress" else "to"
-    evidence = (
-        Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
-        Evidence("congestion_signalled", share, 0.0, "share"),
-    )
-    reason = f"messages {way} {traffic.endpoints[member].name} are held up where switches mark packets"
-    return _finish(case, job, features, "congestion", "path", None, None, (), evidence, reason)
-
-
-def _reason(ends: EdgeEnds, traffic: Traffic) -> str:
-    names = [traffic.endpoints[e].name for e, _ in ends.candidates]
-    if ends.side == "sender":
-        return "its messages leave on time and are long under way, to whomever it sends"
-    if ends.side == "receiver":
-        return "messages to it are long under way, from whomever they come"
-    return f"messages between {' and '.join(names)} are long under way; which end it is does not show"
-
-
-def _finish(
-    case: SlowCase,
-    job: Job,
-    features: Features,
-    cause: Cause,
-    scope: Scope,
-    machine: str | None,
-    nic: str | None,
-    candidates: tuple[Candidate, ...],
-    evidence: tuple[Evidence, ...],
-    reason: str,
-) -> Verdict:
-    shift = case.shift
-    inside = np.zeros(len(features.duration_ns), dtype=bool)
-    inside[shift.onset : shift.end] = True
-    usable = usable_iterations(features)
-    now = float(np.median(features.duration_ns[inside]))
-    before = features.duration_ns[usable & ~inside]
-    healthy = float(np.median(before)) if len(before) >= 3 else max(now - shift.excess_ns, 1.0)
-    lost_s = float(np.maximum(features.duration_ns[inside] - healthy, 0).sum()) / 1e9
-    where = f"{machine}/{nic}" if machine and nic else machine or "no single machine"
-    confidence = _confidence(shift)
-    if machine and not candidates:
-        candidates = (Candidate(machine, nic, confidence),)
-    return Verdict(
-        job=job.id,
-        severity="fail_slow",
-        cause=cause,
-        scope=scope,
-        machine=machine,
-        nic=nic,
-        peer=None,
-        candidates=candidates,
-        onset_ns=int(job.boundaries_ns[shift.onset]),
-        onset_iteration=shift.onset,
-        detected_iteration=shift.detected,
-        slowdown=now / healthy,
-        lost_gpu_seconds=lost_s * len(job.members),
-        confidence=confidence,
-        evidence=evidence,
-        summary=(
-            f"{where} slows {job.id} ({cause.replace('_', ' ')}): {reason}; "
-            f"{shift.excess_ns / 1e6:.0f} ms of {now / 1e6:.0f} ms per iteration"
-        ),
-    )
-
-
-def _confidence(shift: Shift) -> float:
-    """From how often the accused was the worst and how many iterations say so (rule of succession)."""
-    runs = shift.end - shift.onset
-    return min(0.99, (shift.share_worst * runs + 1.0) / (runs + 2.0) if not shift.own_past else 0.9)

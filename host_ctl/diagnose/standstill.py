@@ -8,23 +8,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from host_ctl.attribute.gates import Needs, on_same_machine
-from host_ctl.attribute.program import Arrivals, Lane, Program
+from host_ctl.attribute.program import UNKNOWN, Arrivals, Lane, Program
 from host_ctl.reconstruct.operators import ends_as_it_pauses
 from host_ctl.reconstruct.transfers import MISSING, Traffic, send_end, send_start
 
 _ENTERED = 0.5
 _ALWAYS = 0.9
+_MIN_PAST = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one lane is in the current iteration: ``sent`` of ``volume`` messages."""
+    """How far one lane is in its current iteration: ``sent`` of ``volume`` messages.
+
+    Groups of one job need not be in the same ``iteration``: a ring that ends the steps of a pipeline may
+    begin the iterations of the job.
+    """
 
     lane: int
     src: int
     dst: int
     sent: int
     volume: int
+    iteration: int
     has_credit: bool
 
 
@@ -78,10 +84,20 @@ def _irregular(
 
 
 def next_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], int]:
-    """The same for an iteration that has been entered but not begun: nothing sent of it yet."""
+    """The same for an iteration that has been entered but not begun: nothing sent of it yet.
+
+    A group that stopped in a state in which it often pauses has still to end the iteration before.
+    """
     lanes = [i for i, lane in enumerate(program.lanes) if lane.volume]
     newest = max((int(program.lanes[i].iteration_of_unit.max()) for i in lanes), default=-1)
-    return [_progress(traffic, program, i, None) for i in lanes], newest + 1
+    found = []
+    for number in range(len(program.job.timelines)):
+        mine = [i for i in lanes if program.lanes[i].group == number]
+        unit = max((int(program.lanes[i].group_unit[-1]) for i in mine), default=-1)
+        current = [_progress(traffic, program, i, unit) for i in mine]
+        ended = all(p.sent == p.volume for p in current)
+        found.extend([_progress(traffic, program, i, None) for i in mine] if ended else current)
+    return found, newest + 1
 
 
 def _progress(traffic: Traffic, program: Program, index: int, unit: int | None) -> Progress:
@@ -90,7 +106,9 @@ def _progress(traffic: Traffic, program: Program, index: int, unit: int | None) 
     links = [traffic.links[i] for i in np.unique(traffic.transfers["link"][lane.rows])]
     granted = not any(link.credits for link in links) or any(link.unused_credits for link in links)
     src, dst = traffic.edges[lane.edge]
-    return Progress(index, src, dst, sent, lane.volume, granted)
+    newest = int(lane.iteration_of_unit.max(initial=UNKNOWN))
+    iteration = newest + 1 if unit is None else int(lane.iteration_of_unit[unit])
+    return Progress(index, src, dst, sent, lane.volume, iteration, granted)
 
 
 def entered_next(traffic: Traffic, program: Program) -> bool:
@@ -114,9 +132,7 @@ def entered_next(traffic: Traffic, program: Program) -> bool:
     return False
 
 
-def find_standstill(
-    traffic: Traffic, program: Program, needs: Needs, progress: list[Progress], iteration: int
-) -> Standstill:
+def find_standstill(traffic: Traffic, program: Program, needs: Needs, progress: list[Progress]) -> Standstill:
     """Say for every member with something left to send what it lacks."""
     waits: dict[int, set[int]] = {}
     idle: dict[int, int] = {}
@@ -124,13 +140,13 @@ def find_standstill(
     for item in progress:
         if item.sent >= item.volume:
             continue
-        lacking = _lacking_input(traffic, program, needs, item, iteration, behind)
+        lacking = _lacking_input(traffic, program, needs, item, behind)
         if lacking:
             waits.setdefault(item.src, set()).update(lacking)
         elif not item.has_credit:
             waits.setdefault(item.src, set()).add(item.dst)
         else:
-            since = _ready_since(traffic, program, needs, item, iteration)
+            since = _ready_since(traffic, program, needs, item)
             idle[item.src] = min(since, idle.get(item.src, since))
     # Who is waited for, and has itself nothing left to wait for, did not grant.
     for wanted in {w for group in waits.values() for w in group}:
@@ -140,14 +156,35 @@ def find_standstill(
     return Standstill(tuple(progress), still, idle, _usual_lag(traffic, program))
 
 
-def _ready_since(traffic: Traffic, program: Program, needs: Needs, item: Progress, iteration: int) -> int:
+def unlike_before(traffic: Traffic, program: Program, progress: tuple[Progress, ...]) -> dict[int, int]:
+    """Members that sent messages of sizes never seen in their group, and how many: a collective of its own.
+
+    Only where sizes repeat can they tell: where the iteration before brought none that was new either. The
+    first iteration is left out, since programs set themselves up with collectives of other sizes.
+    """
+    found: dict[int, int] = {}
+    for number in {program.lanes[p.lane].group for p in progress}:
+        lanes = [lane for lane in program.lanes if lane.group == number]
+        newest = max(int(lane.group_unit[-1]) for lane in lanes)
+        size = np.concatenate([traffic.transfers["bytes"][lane.rows] for lane in lanes])
+        unit = np.concatenate([lane.group_unit for lane in lanes])
+        src = np.concatenate([np.full(len(lane.rows), lane.src) for lane in lanes])
+        usual = np.unique(size[(unit > 0) & (unit < newest - 1)])
+        if newest <= _MIN_PAST or not np.isin(size[unit == newest - 1], usual).all():
+            continue
+        for member in src[(unit == newest) & ~np.isin(size, usual)].tolist():
+            found[member] = found.get(member, 0) + 1
+    return found
+
+
+def _ready_since(traffic: Traffic, program: Program, needs: Needs, item: Progress) -> int:
     """When a lane's next message had all that it needed: its last input, or the message before it."""
     lane = program.lanes[item.lane]
     ready = int(send_end(traffic.transfers[lane.rows]).max()) if item.sent else 0
     for number in on_same_machine(item.src, program.arrivals, traffic):
         source, need = program.arrivals[number], needs.get((item.lane, number))
         if need is not None:
-            at = _base(program, source, iteration) + int(need[item.sent]) - 1
+            at = _base(program, source, item.iteration) + int(need[item.sent]) - 1
             if 0 <= at < len(source.times):
                 ready = max(ready, int(source.times[at]))
     return ready
@@ -166,12 +203,7 @@ def _usual_lag(traffic: Traffic, program: Program) -> float:
 
 
 def _lacking_input(
-    traffic: Traffic,
-    program: Program,
-    needs: Needs,
-    item: Progress,
-    iteration: int,
-    behind: set[int],
+    traffic: Traffic, program: Program, needs: Needs, item: Progress, behind: set[int]
 ) -> set[int]:
     """The members whose messages the next send of a lane still needs."""
     lacking: set[int] = set()
@@ -180,7 +212,7 @@ def _lacking_input(
         need = needs.get((item.lane, number))
         if need is None:
             continue
-        have = len(source.times) - _base(program, source, iteration)
+        have = len(source.times) - _base(program, source, item.iteration)
         if have < int(need[item.sent]):
             senders = {traffic.edges[e][0] for e in source.edges}
             lacking |= senders & behind or senders
@@ -188,11 +220,14 @@ def _lacking_input(
 
 
 def _base(program: Program, source: Arrivals, iteration: int) -> int:
-    """How many of a source's messages belong to iterations before this one."""
-    lane = _lane_of(program, source)
-    units = np.flatnonzero(lane.iteration_of_unit == iteration)
-    return int(source.first[units[0]]) if len(units) else len(source.times)
-
-
-def _lane_of(program: Program, source: Arrivals) -> Lane:
-    return next(lane for lane in program.lanes if lane.edge in source.edges and lane.group == source.group)
+    """How many of a source's messages belong to iterations before this one, those still to come included."""
+    lanes = [lane for lane in program.lanes if lane.edge in source.edges and lane.group == source.group]
+    units = lanes[0].iteration_of_unit
+    found = np.flatnonzero(units == iteration)
+    if len(found):
+        return int(source.first[found[0]])
+    newest = int(np.argmax(units)) if len(units) else 0
+    if not len(units) or units[newest] == UNKNOWN or iteration < units[newest]:
+        return len(source.times)
+    missing = iteration - int(units[newest])
+    return int(source.first[newest]) + missing * sum(lane.volume for lane in lanes)

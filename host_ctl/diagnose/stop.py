@@ -25,6 +25,7 @@ from host_ctl.diagnose.standstill import (
     find_standstill,
     lane_progress,
     next_progress,
+    unlike_before,
 )
 from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
 from host_ctl.ingest.series import Table
@@ -34,6 +35,7 @@ from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
 _PAUSES = 3.0
 _SURE = 0.8
 _HEARD = 0.95
+_KNOWN = 0.95
 _SILENT = 0.85
 _OVERDUE = 0.02
 
@@ -66,7 +68,7 @@ def find_stop(traffic: Traffic, program: Program, needs: Needs, repairs: Table, 
             )
         return Stop()
     pending = _unanswered(traffic, program, repairs, last)
-    state = find_standstill(traffic, program, needs, progress, iteration)
+    state = find_standstill(traffic, program, needs, progress)
     if len(pending):
         return Stop(_unanswered_verdict(traffic, program, state, pending, iteration, last, silence))
     return Stop(_standing_verdict(traffic, program, state, iteration, last, silence))
@@ -198,6 +200,10 @@ def _standing_verdict(
 ) -> Verdict:
     """Nobody repeats: the member that lacks nothing and does not act has stopped (the first, if several)."""
     suspects = _suspects(traffic, state)
+    odd = unlike_before(traffic, program, state.progress)
+    owners = {traffic.endpoints[member].machine for member in odd}
+    if len(owners) == 1:
+        return _mismatch_verdict(program, state, owners.pop(), sum(odd.values()), iteration, last, silence)
     machine, probability = next(iter(suspects.items()))
     sure = probability >= _SURE
     ends = tuple(Candidate(m, None, round(p, 4)) for m, p in suspects.items())
@@ -219,6 +225,23 @@ def _standing_verdict(
     )  # fmt: skip
 
 
+def _mismatch_verdict(
+    program: Program, state: Standstill, machine: str, odd: int, iteration: int, last: int, silence: int
+) -> Verdict:
+    """One member runs another collective than the rest, who cannot go on with what they get from it."""
+    return _stop_verdict(
+        program, "op_mismatch", "machine", (machine, None), (Candidate(machine, None, _KNOWN),),
+        iteration, last, silence,
+        _KNOWN,
+        (
+            Evidence("messages_of_odd_size", float(odd), 0.0, "messages"),
+            Evidence("members_waiting", float(len(state.waits)), None, "members"),
+        ),
+        f"{machine} has begun another collective than the others (op mismatch): {odd} messages have sizes "
+        f"that none had before; {len(state.waits)} others wait",
+    )  # fmt: skip
+
+
 def _suspects(traffic: Traffic, state: Standstill) -> dict[str, float]:
     """Machines that may have stopped, the likeliest first: who was ready first has been idle longest.
 
@@ -235,7 +258,13 @@ def _suspects(traffic: Traffic, state: Standstill) -> dict[str, float]:
     if len(order) == 1:
         return {order[0]: 0.95}
     ahead = ready[order[1]] - ready[order[0]]
-    first = 0.9 if ahead > state.usual_lag_ns else 1.0 / len(order)
+    fed = any(
+        p.sent < p.volume and traffic.endpoints[p.dst].machine == order[0]
+        for p in state.progress
+        if p.src in state.idle and traffic.endpoints[p.src].machine != order[0]
+    )
+    # Who stands still before a member that also stands still may have made it do so, by what it sent.
+    first = 0.9 if ahead > state.usual_lag_ns and not fed else 1.0 / len(order)
     return {m: first if i == 0 else (1.0 - first) / (len(order) - 1) for i, m in enumerate(order)}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.attribute.features import Features
-from host_ctl.diagnose.slow import usable_iterations
+from host_ctl.diagnose.cases import usable_iterations
 from host_ctl.reconstruct.jobs import Job
 
 _MIN_ITERATIONS = 6

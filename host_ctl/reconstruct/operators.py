@@ -137,11 +137,21 @@ def _same_difference(
     kinds, which = np.unique(difference, axis=0, return_inverse=True)
     length = np.bincount(which.ravel(), weights=silence.astype(np.float64))
     even, final = ((difference == k).all(axis=1) for k in (np.zeros_like(totals), totals - totals[0]))
-    known = [k for k in (even, final) if silence[k].sum() >= length.max() / 4]
+    usual = np.median(silence[which.ravel() == np.argmax(length)])
+    known = [k for k in (even, final) if _pauses_there(silence[k], length.max(), usual)]
     if known:
         # Between operators the ranks compute: of two kinds of silence that is the longer one.
         return np.asarray(max(known, key=lambda k: float(np.median(silence[k]))))
     return np.asarray((difference == kinds[np.argmax(length)]).all(axis=1))
+
+
+def _pauses_there(own: NDArray[np.int64], most: float, usual: float) -> bool:
+    """Whether a group pauses in a state: a fair share of the most silence in any, or each time as long.
+
+    A pipeline with a slow stage is silent in one state once per micro-batch, and between its iterations only
+    once per iteration, but then no shorter.
+    """
+    return bool(own.sum() >= most / 4 or (len(own) >= _MIN_EVEN and np.median(own) >= usual))
 
 
 def _long_silence(silence: NDArray[np.int64]) -> float:

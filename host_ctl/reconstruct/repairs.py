@@ -20,7 +20,6 @@ from dpu_app.wire.records import EventKind, MessageFlag
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.transfers import MISSING, Traffic, send_start, short_way
 
-
 _PSN_MASK = 0xFFFFFF
 _AT_ONCE = 2.0  # times the spacing of the packets themselves
 
@@ -43,6 +42,7 @@ REPAIR = np.dtype(
         ("position", "<i8"),
         ("link", "<u4"),
         ("packets", "<u4"),
+        ("repeated", "<u4"),
         ("place", "u1"),
         ("reverse", "u1"),
     ]
@@ -50,8 +50,8 @@ REPAIR = np.dtype(
 """One run of repeated packets of a link: ns on the common clock, the transfer that it held up first.
 
 ``position`` is that of the first repeated packet, ``last_row`` the last transfer of which packets were
-repeated with it. ``reverse`` marks repeats of credits, which travel from
-the link's destination to its source.
+repeated with it. ``packets`` counts those that were lost, or all where none was, ``repeated`` all of the run.
+``reverse`` marks repeats of credits, which travel from the link's destination to its source.
 """
 
 
@@ -153,6 +153,7 @@ def _repairs(number: int, first_row: int, table: Table, sent: _Runs | None, got:
         return np.empty(0, REPAIR)
     out = np.zeros(len(runs.start), REPAIR)
     out["start"], out["end"], out["packets"] = runs.start, runs.end, runs.count
+    out["repeated"] = runs.count
     out["link"], out["position"] = number, runs.position
     at = np.clip(np.searchsorted(table["position"], runs.position, side="right") - 1, 0, None)
     out["row"] = first_row + at

@@ -109,6 +109,7 @@ class Network {
     Picoseconds wire_free_ps = 0;
     Picoseconds train_packet_ps = 0;  // spacing of the train that was sent last; 0 = it was a single packet
     Picoseconds previous_arrival_ps = 0;
+    std::uint32_t train_end = kNobody;  // whose train it was: nothing of its own goes in between
     std::uint32_t quantum_left = 0;
     std::uint16_t ip_id = 0;
     bool serve_asked = false;

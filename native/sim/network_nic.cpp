@@ -98,7 +98,8 @@ bool Network::mid_train(const Nic& nic) const {
 // While a train is under way, the first packet of another connection goes out between its packets.
 // False when the connection has to be served in turn as well.
 bool Network::slip_out(std::uint32_t number, std::uint32_t end) {
-  if (!mid_train(nics_[number]) || !nics_[number].ready.empty()) return false;
+  const Nic& nic = nics_[number];
+  if (!mid_train(nic) || !nic.ready.empty() || nic.train_end == end) return false;
   Segment segment;
   if (!user_.next_segment(end, 1, segment)) return true;
   transmit(number, segment, true);
@@ -128,6 +129,7 @@ void Network::transmit(std::uint32_t number, Segment segment, bool between) {
     nic.wire_free_ps = start + wire(segment.bytes);
     segment.first_ps = std::max(start + wire(segment.packet_bytes), queued);
     segment.last_ps = std::max({segment.first_ps, nic.wire_free_ps, nic.engine_free_ps});
+    nic.train_end = segment.run.end;
     nic.train_packet_ps = segment.run.count > 1 ? wire(segment.packet_bytes) : 0;
   }
   segment.run.ip_id = take_ip_ids(number, segment.run.count);

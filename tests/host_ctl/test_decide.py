@@ -146,3 +146,39 @@ def test_renaming_members_renames_the_shift() -> None:
     (after,) = decided(lost[:, order], peers=True, least_ns=MS)
     assert order[after.member] == before.member
     assert (after.onset, after.end, after.excess_ns) == (before.onset, before.end, before.excess_ns)
+
+
+def test_a_rise_of_what_was_there_all_along_counts_from_the_start() -> None:
+    rng = np.random.default_rng(5)
+    lost = rng.normal(0, 0.2 * MS, (40, 5))
+    lost[:, 3] += 60 * MS
+    lost[25:, 3] += 8 * MS
+    (shift,) = decided(lost, peers=True, least_ns=MS)
+    assert (shift.member, shift.onset, shift.end) == (3, 0, 40)
+    assert shift.excess_ns > 50 * MS
+
+
+def test_what_is_slow_at_the_begin_only_is_no_change_to_its_own_past() -> None:
+    """The first iterations of a run are slow anyhow: connections, caches, memory."""
+    rng = np.random.default_rng(6)
+    lost = rng.normal(0, 0.2 * MS, (40, 5))
+    lost[:5, 2] += 20 * MS
+    assert decided(lost, peers=False, least_ns=MS) == []
+
+
+def test_two_that_shift_together_are_both_found_where_that_may_be() -> None:
+    rng = np.random.default_rng(7)
+    lost = rng.normal(0, 0.2 * MS, (40, 6))
+    lost[20:, [1, 4]] += rng.normal(20 * MS, MS, (20, 2))
+    every = [np.arange(6)]
+    usable = np.ones(40, dtype=bool)
+    assert find_shifts(lost, classes=every, least_ns=MS, usable=usable) == []
+    both = find_shifts(lost, classes=every, least_ns=MS, usable=usable, together=True)
+    assert {(s.member, s.onset) for s in both} == {(1, 20), (4, 20)}
+
+
+def test_who_loses_no_more_than_before_has_not_shifted_when_the_others_lose_less() -> None:
+    rng = np.random.default_rng(8)
+    lost = 30 * MS + rng.normal(0, 0.2 * MS, (40, 5))
+    lost[20:, [0, 1, 3, 4]] -= 25 * MS
+    assert decided(lost, peers=False, least_ns=MS) == []

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A case against somebody slow, and what it is measured by: lateness, and time of the critical path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_ctl.attribute.features import Features
+from host_ctl.attribute.path import Step, path_time
+from host_ctl.diagnose.decide import Shift
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.jobs import Job
+from host_ctl.reconstruct.transfers import Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCase:
+    """One accepted shift with the feature that it was found in.
+
+    ``names`` are columns of the features; ``rivals`` those of others that may as well be the cause;
+    ``shared`` the edges, without a common end, that are slow together.
+    """
+
+    feature: str
+    names: tuple[int, ...]
+    shift: Shift
+    rivals: tuple[int, ...] = ()
+    shared: tuple[tuple[int, int], ...] = ()
+
+
+def usable_iterations(features: Features) -> NDArray[np.bool_]:
+    """Iterations to judge by: leave out the first iteration (warm-up) and the last (perhaps cut off)."""
+    usable = np.ones(len(features.duration_ns), dtype=bool)
+    usable[:1] = usable[-1:] = False
+    return usable
+
+
+def machine_columns(traffic: Traffic, job: Job) -> dict[str, list[int]]:
+    """Columns of the features by machine."""
+    found: dict[str, list[int]] = {}
+    for column, member in enumerate(job.members):
+        found.setdefault(traffic.endpoints[member].machine, []).append(column)
+    return found
+
+
+def machine_of(case: SlowCase, traffic: Traffic, job: Job) -> str:
+    return traffic.endpoints[job.members[case.names[0]]].machine
+
+
+def excess_of(table: NDArray[np.float64], case: SlowCase, features: Features) -> float:
+    """How much more a member lost inside the shift than the median of the others, or than before."""
+    inside = np.zeros(len(features.duration_ns), dtype=bool)
+    inside[case.shift.onset : case.shift.end] = True
+    own = table[:, list(case.names)].mean(axis=1)
+    if case.shift.own_past:
+        return float(np.median(own[inside]) - np.median(own[~inside])) if (~inside).any() else 0.0
+    others = np.delete(table, list(case.names), axis=1)
+    return float(np.median(own[inside] - np.median(others[inside], axis=1))) if others.shape[1] else 0.0
+
+
+def path_excess(case: SlowCase, job: Job, paths: Table) -> float:
+    """What the accused takes of the critical path per iteration inside the shift, beyond others' median."""
+    step, column = Step.HOST, "src"
+    inside = slice(case.shift.onset, case.shift.end)
+    own = path_time(paths, step, column, [job.members[n] for n in case.names], job.iterations)[inside]
+    others = [
+        float(path_time(paths, step, column, [m], job.iterations)[inside].mean())
+        for n, m in enumerate(job.members)
+        if n not in case.names
+    ]
+    return float(own.mean()) - (float(np.median(others)) if others else 0.0)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a case against somebody slow into a verdict: the cause, which end it is, the cost, the evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from host_ctl.attribute.features import Features
+from host_ctl.diagnose.cases import SlowCase, excess_of, machine_columns, usable_iterations
+from host_ctl.diagnose.decide import Shift
+from host_ctl.diagnose.ends import CONGESTED, EdgeEnds, Side, congested_share, slow_end
+from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.jobs import Job
+from host_ctl.reconstruct.transfers import Traffic
+
+_CAUSE_OF_SIDE: dict[Side, Cause] = {
+    "sender": "nic_slow",
+    "receiver": "receiver_slow",
+    "either": "link_slow",
+}
+_CONTENTION = 0.3
+_NOT_COMPUTING = 2.0  # times the lag after computing
+
+
+def slow_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table) -> Verdict:
+    """The verdict of one case."""
+    if case.feature == "host":
+        return _host_verdict(case, traffic, job, features)
+    return _transfer_verdict(case, traffic, job, features, charges)
+
+
+def undecided(verdict: Verdict, case: SlowCase, traffic: Traffic, job: Job) -> Verdict:
+    """The verdict without a machine, its candidates instead: several changed at once and nothing decides."""
+    ends = [traffic.endpoints[job.members[n]] for n in (case.names[0], *case.rivals)]
+    names = " or ".join(e.machine for e in ends)
+    return replace(
+        verdict,
+        scope="none",
+        machine=None,
+        nic=None,
+        candidates=tuple(Candidate(e.machine, e.nic, round(1.0 / len(ends), 4)) for e in ends),
+        confidence=1.0 / len(ends),
+        summary=f"{names} slows {job.id}, and nothing decides which: {verdict.summary.partition(': ')[2]}",
+    )
+
+
+def _host_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features) -> Verdict:
+    shift, endpoint = case.shift, traffic.endpoints[job.members[case.names[0]]]
+    inner = excess_of(features.inner, case, features)
+    entry = excess_of(features.entry, case, features)
+    cause, reason = host_cause_of(case, features)
+    evidence = (
+        Evidence("host_time", shift.value_ns / 1e3, shift.usual_ns / 1e3, "us"),
+        Evidence("start_lag", entry / 1e3, 0.0, "us"),
+        Evidence("in_operator_lag", inner / 1e3, 0.0, "us"),
+        Evidence(
+            "worst_of_all", shift.share_worst, 1.0 / max(1, len(machine_columns(traffic, job))), "share"
+        ),
+    )
+    scope: Scope = "nic" if cause == "receiver_slow" else "machine"
+    return _finish(case, job, features, cause, scope, endpoint.machine, None, (), evidence, reason)
+
+
+def host_cause_of(case: SlowCase, features: Features) -> tuple[Cause, str]:
+    """What keeps a host: computing, a busy CPU, or a slow way from its NIC to its memory."""
+    excess = case.shift.excess_ns
+    entry, inner, egress = (
+        excess_of(table, case, features) for table in (features.entry, features.inner, features.egress)
+    )
+    if inner > _CONTENTION * excess and egress > _CONTENTION / 3 * excess:
+        return (
+            "cpu_contention",
+            "its sends and its messages in flight stall again and again, as on a busy CPU",
+        )
+    if inner > _NOT_COMPUTING * max(entry, 0.0) and inner > _CONTENTION * excess:
+        return "receiver_slow", "it starts on time and is slow with every message that it gets"
+    return "compute_slow", "it had its input and its credit and still sent late"
+
+
+def _transfer_verdict(
+    case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table
+) -> Verdict:
+    inside = (case.shift.onset, case.shift.end)
+    member = job.members[case.names[0]]
+    if congested_share(charges, member, case.feature, inside) >= CONGESTED:
+        return _congestion_verdict(case, traffic, job, features, charges, inside)
+    if case.shared:
+        return _shared_path_verdict(case, traffic, job, features)
+    ends = (
+        EdgeEnds("sender", member, ((member, 0.95),), ())
+        if case.feature == "port"
+        else slow_end(traffic, job, charges, member, case.feature, inside)
+    )
+    cause = _CAUSE_OF_SIDE[ends.side]
+    scope: Scope = "link" if ends.side == "either" else "nic"
+    blamed = traffic.endpoints[ends.blamed] if ends.side != "either" else None
+    evidence = (
+        Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
+        *ends.evidence,
+    )
+    candidates = tuple(
+        Candidate(traffic.endpoints[e].machine, traffic.endpoints[e].nic, p) for e, p in ends.candidates
+    )
+    return _finish(
+        case, job, features, cause, scope,
+        blamed.machine if blamed else None, blamed.nic if blamed else None,
+        candidates, evidence, _reason(ends, traffic),
+    )  # fmt: skip
+
+
+def _congestion_verdict(
+    case: SlowCase,
+    traffic: Traffic,
+    job: Job,
+    features: Features,
+    charges: Table,
+    inside: tuple[int, int],
+) -> Verdict:
+    """Slow because the network signalled congestion: the path is to blame, and no machine."""
+    member = job.members[case.names[0]]
+    share = congested_share(charges, member, case.feature, inside)
+    way = "from" if case.feature == "egress" else "to"
+    evidence = (
+        Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
+        Evidence("congestion_signalled", share, 0.0, "share"),
+    )
+    reason = f"messages {way} {traffic.endpoints[member].name} are held up where switches mark packets"
+    return _finish(case, job, features, "congestion", "path", None, None, (), evidence, reason)
+
+
+def _shared_path_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features) -> Verdict:
+    """Several edges without a common end are slow at once: they share a path, and no machine is to blame."""
+    names = ", ".join(f"{traffic.endpoints[a].name} to {traffic.endpoints[b].name}" for a, b in case.shared)
+    evidence = (
+        Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
+        Evidence("edges_slow_together", float(len(case.shared)), 1.0, "edges"),
+    )
+    reason = f"messages {names} are long under way at the same time, and only the network joins them"
+    return _finish(case, job, features, "path_collision", "path", None, None, (), evidence, reason)
+
+
+def _reason(ends: EdgeEnds, traffic: Traffic) -> str:
+    names = [traffic.endpoints[e].name for e, _ in ends.candidates]
+    if ends.side == "sender":
+        return "its messages leave on time and are long under way, to whomever it sends"
+    if ends.side == "receiver":
+        return "messages to it are long under way, from whomever they come"
+    return f"messages between {' and '.join(names)} are long under way; which end it is does not show"
+
+
+def _finish(
+    case: SlowCase,
+    job: Job,
+    features: Features,
+    cause: Cause,
+    scope: Scope,
+    machine: str | None,
+    nic: str | None,
+    candidates: tuple[Candidate, ...],
+    evidence: tuple[Evidence, ...],
+    reason: str,
+) -> Verdict:
+    shift = case.shift
+    inside = np.zeros(len(features.duration_ns), dtype=bool)
+    inside[shift.onset : shift.end] = True
+    usable = usable_iterations(features)
+    now = float(np.median(features.duration_ns[inside]))
+    before = features.duration_ns[usable & ~inside]
+    healthy = float(np.median(before)) if len(before) >= 3 else max(now - shift.excess_ns, 1.0)
+    lost_s = float(np.maximum(features.duration_ns[inside] - healthy, 0).sum()) / 1e9
+    where = f"{machine}/{nic}" if machine and nic else machine or "no single machine"
+    confidence = _confidence(shift)
+    if machine and not candidates:
+        candidates = (Candidate(machine, nic, confidence),)
+    return Verdict(
+        job=job.id,
+        severity="fail_slow",
+        cause=cause,
+        scope=scope,
+        machine=machine,
+        nic=nic,
+        peer=None,
+        candidates=candidates,
+        onset_ns=int(job.boundaries_ns[shift.onset]),
+        onset_iteration=shift.onset,
+        detected_iteration=shift.detected,
+        slowdown=now / healthy,
+        lost_gpu_seconds=lost_s * len(job.members),
+        confidence=confidence,
+        evidence=evidence,
+        summary=(
+            f"{where} slows {job.id} ({cause.replace('_', ' ')}): {reason}; "
+            f"{shift.excess_ns / 1e6:.0f} ms of {now / 1e6:.0f} ms per iteration"
+        ),
+    )
+
+
+def _confidence(shift: Shift) -> float:
+    """From how often the accused was the worst and how many iterations say so (rule of succession)."""
+    runs = shift.end - shift.onset
+    return min(0.99, (shift.share_worst * runs + 1.0) / (runs + 2.0) if not shift.own_past else 0.9)

@@ -46,7 +46,7 @@ class RateSink:
             weights = packets["wire_bytes"][chosen]
             self.bytes[way, nic] += np.histogram(ns[chosen], self._edges, weights=weights)[0]
 
-    def close(self) -> None:
+    def close(self, end_ns: int) -> None:
         """Nothing is left to do."""
 
     def shares(self) -> NDArray[np.float64]:

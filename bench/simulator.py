@@ -56,10 +56,10 @@ class MeterSink:
         self.packets += len(batch)
         self._count(self._dpus[nic].take(batch))
 
-    def close(self) -> None:
+    def close(self, end_ns: int) -> None:
         """Make the last frames."""
         for dpu in self._dpus.values():
-            self._count(dpu.finish())
+            self._count(dpu.finish(end_ns))
 
     def _count(self, frames: list[Frame]) -> None:
         self.frames += len(frames)

@@ -12,6 +12,7 @@ from sim.spec import ClockSpec, stream
 TAI_MINUS_UTC_NS = 37_000_000_000
 _WANDER_INTERVAL_NS = 100_000_000
 _PAIR_INTERVAL_NS = 1_000_000_000
+_MAX_POINTS = 1_000  # of one clock, however long the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,9 @@ def draw_clock(
     step_at_ns = int(rng.uniform(0.3, 0.7) * length_ns) if spec.step_ns and rng.random() < 0.5 else None
     points: list[tuple[int, int]] = [(0, start_ns + offset_ns)]
     wandering = drift_ppm
-    interval_ns = _WANDER_INTERVAL_NS if spec.wander_ppm else max(length_ns, 1_000_000_000)
+    interval_ns = max(length_ns, 1_000_000_000)
+    if spec.wander_ppm:
+        interval_ns = max(_WANDER_INTERVAL_NS, length_ns // _MAX_POINTS)
     for true_ns in range(interval_ns, length_ns + 2 * interval_ns, interval_ns):
         before_ns, shown_ns = points[-1]
         rate = 1.0 + wandering * 1e-6
@@ -63,7 +66,7 @@ def draw_clock(
             points += [(step_at_ns, at_step), (step_at_ns, at_step + spec.step_ns)]
             before_ns, shown_ns = points[-1]
         points.append((true_ns, shown_ns + round((true_ns - before_ns) * rate)))
-        wandering += float(rng.normal(0.0, spec.wander_ppm)) * (_WANDER_INTERVAL_NS / 1e9) ** 0.5
+        wandering += float(rng.normal(0.0, spec.wander_ppm)) * (interval_ns / 1e9) ** 0.5
     return NicClock(offset_ns, drift_ppm, start_ns, tuple(points))
 
 
@@ -78,7 +81,7 @@ def clock_pairs(
     error_ns = int(system.normal(0.0, 50_000))
     rng = stream(seed, "clock pair", machine, rail)
     pairs = []
-    for true_ns in range(0, max(length_ns, 1), _PAIR_INTERVAL_NS):
+    for true_ns in range(0, max(length_ns, 1), max(_PAIR_INTERVAL_NS, length_ns // _MAX_POINTS)):
         reading_ns = int(rng.exponential(2_000))
         pairs.append((clock.show(true_ns), clock.start_ns + true_ns + error_ns + reading_ns))
     return pairs

@@ -110,7 +110,7 @@ def read_cluster(path: Path, base: ClusterSpec) -> ClusterSpec:
             content = tomllib.load(file)
     except OSError as error:
         raise SimulationError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # TOML, its encoding, and numbers of absurd length
         raise SimulationError(f"{path}: is no TOML: {error}") from error
     return parse_cluster(content, str(path), base)
 
@@ -197,7 +197,8 @@ def _number(where: str, kind: str, key: str, value: object, form: type[int | flo
             f"{where}: {_shown(value)} is no {'number' if form is float else 'whole number'}"
         )
     limit = RANGES[kind].get(key)
-    if not math.isfinite(value) or (limit is not None and value not in limit):
+    possible = isinstance(value, int) or math.isfinite(value)
+    if not possible or (limit is not None and value not in limit):
         raise SimulationError(f"{where}: {value} is impossible; give {limit or 'a finite number'}")
     if key == "mtu" and value not in _MTUS:
         raise SimulationError(f"{where}: {value} is no MTU; give one of {', '.join(map(str, _MTUS))}")

@@ -119,7 +119,7 @@ RANGES: dict[str, dict[str, Range]] = {
         "copy_jitter_ns": _TIMES,
     },
     "capture": {
-        "sample_shift": Range(0, 31),
+        "sample_shift": Range(0, 24),
         "snap_bytes": _SIZES,
         "loss_probability": _SHARES,
         "mean_loss_packets": Range(1, 1e9),

@@ -97,7 +97,7 @@ class LiveSink:
         if nic == self._last_nic:
             self._end_round()
 
-    def close(self) -> None:
+    def close(self, end_ns: int) -> None:
         """Wait until everything is sent. Raises SimulationError when a process stopped."""
         self._end_round()
         for group in range(len(self._senders)):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sim.spec import SimulationError
 from sim.trace_file import Trace, Worker
 
+_LEAST_SCALE = 1e-5  # below, fixed delays would be all that is left
 _SMALLEST_BYTES = 64
 _MACHINE_GPUS = 8
 
@@ -68,8 +69,8 @@ class Scaling:
     size: float = 0.001
 
     def __post_init__(self) -> None:
-        if not (0 < self.time <= 1 and 0 < self.size <= 1):
-            raise SimulationError("time and size scale must be above 0 and at most 1")
+        if not (_LEAST_SCALE <= self.time <= 1 and _LEAST_SCALE <= self.size <= 1):
+            raise SimulationError(f"time and size scale must be at least {_LEAST_SCALE:g} and at most 1")
 
     def duration_ns(self, seconds: float) -> int:
         """A recorded time in the simulation."""

@@ -15,7 +15,7 @@ from sim.clocks import NicClock, draw_clock, seed_of, stamp_noise
 from sim.commands import Program
 from sim.faults import STOPS_JOB, Armed, arm, shape
 from sim.plan import Table
-from sim.spec import CaptureKind, FaultSpec, Scenario, SimulationError, TxStamp, Workload, stream
+from sim.spec import CaptureKind, FaultKind, FaultSpec, Scenario, SimulationError, TxStamp, Workload, stream
 from sim.traffic import add_bandwidth_test, add_storage, trains
 from sim.world import START_NS, World
 
@@ -42,8 +42,8 @@ class Sink(Protocol):
     def take(self, nic: int, batch: PacketBatch) -> None:
         """Packets of one NIC."""
 
-    def close(self) -> None:
-        """The capture is over."""
+    def close(self, end_ns: int) -> None:
+        """The capture is over at ``end_ns`` of true time since the simulation began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _with_taps(
         worker.join()
     if failures:
         raise failures[0]
-    sink.close()
+    sink.close(simulation.now_ns)
     return tuple(tap.lost for tap in taps.values())
 
 
@@ -233,7 +233,13 @@ def make_taps(setting: Setting) -> dict[int, Tap]:
 
 def without_faults(scenario: Scenario) -> Scenario:
     """The same seed's healthy run, which costs of faults are measured against."""
-    return replace(scenario, fault=None, second_fault=None)
+    kinds = {fault.kind for fault in scenario.faults}
+    noise, jobs = scenario.noise, scenario.jobs
+    if FaultKind.IMBALANCE in kinds:
+        noise = replace(noise, imbalance=0.0)
+    if FaultKind.STAGE_IMBALANCE in kinds:
+        jobs = tuple(replace(job, stage_factors=()) for job in jobs)
+    return replace(scenario, fault=None, second_fault=None, noise=noise, jobs=jobs)
 
 
 def _expected_ns(scenario: Scenario) -> int:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +17,8 @@ from sim.clocks import clock_pairs
 from sim.simulate import Setting
 from sim.world import NicInfo
 
+_PARTIAL = ".partial"
+
 
 def file_names(setting: Setting, suffix: str) -> dict[int, str]:
     """The file of every captured NIC, by its number; machines with one NIC need no device in the name."""
@@ -26,23 +30,53 @@ def file_names(setting: Setting, suffix: str) -> dict[int, str]:
     }
 
 
+class _Files:
+    """Files that bear other names until they are whole, so that nobody takes a torn one for a capture."""
+
+    def __init__(self, out: Path, names: dict[int, str]) -> None:
+        self.partial = {number: out / f"{name}{_PARTIAL}" for number, name in names.items()}
+
+    def finish(self) -> None:
+        """Give all files their names."""
+        for path in self.partial.values():
+            path.rename(path.with_name(path.name.removesuffix(_PARTIAL)))
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        for path in self.partial.values():
+            path.unlink(missing_ok=True)
+
+
 class PcapSink:
     """One pcap file per captured NIC in a folder; ``names`` by the NIC's number."""
 
     def __init__(self, setting: Setting, out: Path) -> None:
         self.names = file_names(setting, ".pcap")
+        self._files = _Files(out, self.names)
         snap = setting.world.scenario.capture.snap_bytes
-        self._writers = {number: CaptureWriter(str(out / name), snap) for number, name in self.names.items()}
+        self._writers: dict[int, CaptureWriter] = {}
+        try:
+            for number, path in self._files.partial.items():
+                self._writers[number] = CaptureWriter(os.fsencode(path), snap)
+        except OSError:
+            self.discard()
+            raise
 
     def take(self, nic: int, batch: PacketBatch) -> None:
         """Append packets to the NIC's file."""
         if len(batch):
             self._writers[nic].append(batch)
 
-    def close(self) -> None:
+    def close(self, end_ns: int) -> None:
         """Complete all files."""
         for writer in self._writers.values():
             writer.close()
+        self._files.finish()
+
+    def discard(self) -> None:
+        """Remove the files of a run that failed."""
+        self._writers.clear()
+        self._files.discard()
 
 
 class SoftwareDpu:
@@ -53,6 +87,7 @@ class SoftwareDpu:
         mode = CaptureMode(CaptureKind(scenario.capture.kind.value), scenario.capture.sample_shift)
         device = f"mlx5_{nic.rail}" if scenario.nics_per_machine > 1 else ""
         identity = NicIdentity(f"node{nic.machine}", device)
+        self._clock = setting.clocks[nic.number]
         self._metering = Metering(identity, f"sim-{scenario.seed}", mode, ClockInfo("free"), config)
         pairs = clock_pairs(
             setting.clocks[nic.number],
@@ -69,9 +104,9 @@ class SoftwareDpu:
         """Packets in the order of capture; gives the frames that they complete."""
         return list(self._metering.feed(batch))
 
-    def finish(self) -> list[Frame]:
-        """The last frame."""
-        return list(self._metering.finish())
+    def finish(self, end_ns: int) -> list[Frame]:
+        """The last frames; the capture ran until ``end_ns`` of true time since the simulation began."""
+        return [*self._metering.advance(self._clock.show(end_ns)), *self._metering.finish()]
 
 
 class FrameSink:
@@ -82,14 +117,15 @@ class FrameSink:
         self._dpus = {
             number: SoftwareDpu(setting, setting.world.nics[number], config) for number in self.names
         }
-        self._files: dict[int, IO[bytes]] = {}
+        self._files = _Files(out, self.names)
+        self._open: dict[int, IO[bytes]] = {}
         self._writers: dict[int, FrameFileWriter] = {}
         try:
-            for number, name in self.names.items():
-                self._files[number] = (out / name).open("wb")
-                self._writers[number] = FrameFileWriter(self._files[number])
+            for number, path in self._files.partial.items():
+                self._open[number] = path.open("wb")
+                self._writers[number] = FrameFileWriter(self._open[number])
         except OSError:
-            self._close_files()
+            self.discard()
             raise
 
     def take(self, nic: int, batch: PacketBatch) -> None:
@@ -97,15 +133,18 @@ class FrameSink:
         for frame in self._dpus[nic].take(batch):
             self._writers[nic].write(frame)
 
-    def close(self) -> None:
-        """Write the last frames and complete all files."""
-        try:
-            for number, dpu in self._dpus.items():
-                for frame in dpu.finish():
-                    self._writers[number].write(frame)
-        finally:
-            self._close_files()
-
-    def _close_files(self) -> None:
-        for file in self._files.values():
+    def close(self, end_ns: int) -> None:
+        """Write the last frames, which tell until when the capture ran, and complete all files."""
+        for number, dpu in self._dpus.items():
+            for frame in dpu.finish(end_ns):
+                self._writers[number].write(frame)
+        for file in self._open.values():
             file.close()
+        self._files.finish()
+
+    def discard(self) -> None:
+        """Remove the files of a run that failed."""
+        for file in self._open.values():
+            with suppress(OSError):  # what cannot be written any more is not wanted
+                file.close()
+        self._files.discard()

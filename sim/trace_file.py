@@ -134,6 +134,7 @@ def _read(path: Path) -> dict[str, list[Any]]:
         if missing:
             raise SimulationError(f"{path}: not an operator trace, columns missing: {', '.join(missing)}")
         table = parquet.read_table(path, columns=list(_COLUMNS))
+        _check_types(path, table)
     except SimulationError:
         raise
     except (OSError, ValueError) as error:  # pyarrow's own errors are of these classes
@@ -141,6 +142,20 @@ def _read(path: Path) -> dict[str, list[Any]]:
     if not table.num_rows:
         raise SimulationError(f"{path}: the trace has no rows")
     return {name: table.column(name).to_pylist() for name in _COLUMNS}
+
+
+def _check_types(path: Path, table: Any) -> None:
+    types = importlib.import_module("pyarrow.types")
+    for name in _COLUMNS:
+        kind = table.schema.field(name).type
+        if name == "optype":
+            sound = types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind)
+        elif name in ("start_ts", "duration"):
+            sound = types.is_floating(kind) or types.is_integer(kind)
+        else:
+            sound = types.is_integer(kind)
+        if not sound:
+            raise SimulationError(f"{path}: column {name} holds {kind}, which is not what a trace has")
 
 
 def _check_values(path: Path, columns: dict[str, list[Any]]) -> None:

@@ -39,7 +39,12 @@ class Truth:
 
     def write(self, path: Path) -> None:
         """Write ``truth.json``."""
-        path.write_text(json.dumps(self.data, indent=1) + "\n")
+        partial = path.with_name(path.name + ".partial")
+        try:
+            partial.write_text(json.dumps(self.data, indent=1) + "\n")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def collect(outcome: Outcome, records: Records, captures: dict[int, str]) -> Truth:
@@ -61,6 +66,7 @@ def collect(outcome: Outcome, records: Records, captures: dict[int, str]) -> Tru
         "capture": {
             "start_ns": epoch_ns,
             "end_ns": epoch_ns + outcome.end_ns,
+            "until_ns": outcome.setting.clocks[0].show(outcome.end_ns),
             "point": "tap of each NIC, both directions",
             "clock": "each NIC's own, see clock_error; all other times here are true time",
             "tx_stamp": scenario.clock.tx_stamp.value,

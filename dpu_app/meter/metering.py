@@ -90,10 +90,16 @@ class Metering:
             at = taken
 
     def advance(self, now_ns: int) -> Iterator[Frame]:
-        """Tell the time of the capture's clock when no packet does; yield the frame that it completes."""
-        if self._begin_ns is not None and now_ns >= self._begin_ns + self._config.interval_ns:
+        """Tell the time of the capture's clock when no packet does; yield the frame that it completes.
+
+        What the last frame covers reaches up to here: that the capture still ran is known.
+        """
+        if self._begin_ns is None:
+            return
+        if now_ns >= self._begin_ns + self._config.interval_ns:
             yield from self._cut()
             self._begin_ns = self._aligned(now_ns)
+        self._last_ns = max(self._last_ns, now_ns)
 
     def finish(self) -> Iterator[Frame]:
         """Yield the last frame, marked `final`, with the messages that have not ended.

@@ -192,7 +192,7 @@ def run_one(
     perfect_clocks: Annotated[bool, typer.Option("--perfect-clocks", help="No clock error.")] = False,
     counterfactual: Annotated[
         bool, typer.Option(help="Run the seed without its fault too, to know the fault's cost.")
-    ] = False,
+    ] = True,
     form: Annotated[
         OutputForm | None,
         typer.Option("--format", help="What is written per NIC; default pcap up to 1 GB, else frames."),
@@ -312,13 +312,28 @@ def summary(folder: Path, truth: Truth, form: OutputForm) -> str:
             f"of {median:.1f} ms (median)\n"
         )
     faults = (truth.data["fault"], truth.data["second_fault"])
-    lines += [_fault_line(fault) for fault in faults if fault is not None and fault["params"]]
+    told = [fault for fault in faults if fault is not None and fault["params"]]
+    lines += [_fault_line(fault) for fault in told]
+    lines += [
+        _cost_line(cost) for cost in truth.data.get("cost", ()) if told and cost["slowdown"] is not None
+    ]
     files = sum(not nic["external"] for nic in truth.data["nics"])
     what = "captures" if form is OutputForm.PCAP else "frame files"
+    # Frames say until when their capture ran; captures end with their last packet.
+    stops = any("fail_stop" in fault["allowed"]["severities"] for fault in told)
+    until = f" --until {truth.data['capture']['until_ns']}" if stops and form is OutputForm.PCAP else ""
     lines.append(
-        f"{folder}: {files} {what}, truth.json, slots.npz; to analyse them: pulse analyze {folder}\n"
+        f"{folder}: {files} {what}, truth.json, slots.npz; to analyse them: pulse analyze {folder}{until}\n"
     )
     return "".join(lines)
+
+
+def _cost_line(cost: dict[str, Any]) -> str:
+    extra_ms = cost["iteration_ms"] - cost["healthy_ms"]
+    return (
+        f"cost for job {cost['job']}: {extra_ms:.1f} ms per iteration from the onset on "
+        f"({cost['healthy_ms']:.1f} ms without the fault, {cost['slowdown']:.2f}x)\n"
+    )
 
 
 def _fault_line(fault: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -78,6 +78,7 @@ def live(
     machine: Annotated[int | None, typer.Option(help="Machine that the (first) fault hits.")] = None,
     speed: Annotated[float, typer.Option(help="Simulated seconds per second.")] = 0.01,
     groups: Annotated[int | None, typer.Option(help="Sender processes; default one per two cores.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for Enter before packets flow.")] = False,
     truth: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write the truth.")] = None,
 ) -> None:
     """Send a scenario's packets to network devices, in scaled real time: one namespace per machine.
@@ -90,15 +91,24 @@ def live(
         site = DEFAULT_CLUSTER if cluster is None else read_cluster(cluster, DEFAULT_CLUSTER)
         made = build(Order(scenario, seed, site, workload, steps, scale, Choice(machine=machine)))
         with progress_bar(None) as told:
-            ran = run_live(made, speed, ready=_list_devices, groups=groups, progress=told)
+            ran = run_live(made, speed, ready=_ready(wait), groups=groups, progress=told)
         if truth is not None:
             live_truth(ran).write(truth)
     write(_live_summary(ran))
 
 
-def _list_devices(devices: Sequence[LiveDevice]) -> None:
-    for device in devices:
-        write(f"ip netns exec {device.namespace} tcpdump -i {device.name}\n")
+def _ready(wait: bool) -> Callable[[Sequence[LiveDevice]], None]:
+    def tell(devices: Sequence[LiveDevice]) -> None:
+        for device in devices:
+            file = f"node{device.machine}.{device.name}.pcap"
+            write(
+                f"ip netns exec {device.namespace} "
+                f"tcpdump -i {device.name} -s 128 --time-stamp-precision=nano -w {file}\n"
+            )
+        if wait:
+            input("start the captures, then press Enter ")
+
+    return tell
 
 
 def _live_summary(ran: LiveRun) -> str:

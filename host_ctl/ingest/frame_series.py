@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from stat import S_ISREG
 
 from dpu_app.wire.errors import PulseWireError
 from dpu_app.wire.frame import Frame
 from dpu_app.wire.frame_file import SUFFIX, read_frames
 from host_ctl.errors import printable
-from host_ctl.ingest.series import NicSeries, join_frames
+from host_ctl.ingest.series import JOINED_TABLES, NicSeries, join_frames
+
+_MAX_TABLE_BYTES = 2 << 30  # of one NIC, decompressed
 
 
 def is_frame_file(path: Path) -> bool:
@@ -23,6 +26,8 @@ def why_no_frames(path: Path) -> str | None:
     """What keeps a file from being read as frames, in one line; None when its first frame can be read."""
     name = printable(path.name)
     try:
+        if not S_ISREG(path.stat().st_mode):
+            return f"{name} is no regular file"
         with path.open("rb") as file:
             if next(read_frames(file), None) is None:
                 return f"{name} holds no frame"
@@ -44,14 +49,9 @@ def series_of_frames(
     remarks: list[str] = []
     frames: list[Frame] = []
     for path in paths:
-        try:
-            with path.open("rb") as file:
-                for frame in read_frames(file):
-                    frames.append(frame)
-        except OSError as error:
-            remarks.append(f"{printable(path.name)} cannot be read: {error.strerror or error}")
-        except PulseWireError as error:
-            remarks.append(f"{printable(path.name)}: {error}; the frames before it are used")
+        problem = _read_into(frames, path)
+        if problem is not None:
+            remarks.append(problem)
     if not frames:
         return None, remarks
     lives = Counter((f.boot_id, f.nic.machine, f.nic.nic) for f in frames)
@@ -66,3 +66,30 @@ def series_of_frames(
     return join_frames(
         chosen, named=(machine, nic, addresses), witness_ns=witness_ns, packets=packets
     ), remarks
+
+
+def _read_into(frames: list[Frame], path: Path) -> str | None:
+    """Append a file's frames up to where it is damaged; what was wrong with it, if anything."""
+    name = printable(path.name)
+    held = sum(_table_bytes(frame) for frame in frames)
+    try:
+        with path.open("rb") as file:
+            for frame in read_frames(file):
+                held += _table_bytes(frame)
+                if held > _MAX_TABLE_BYTES:
+                    return (
+                        f"{name}: more than {_MAX_TABLE_BYTES >> 20} MiB of tables; what follows is left out"
+                    )
+                for table in JOINED_TABLES:  # damage inside of a table shows when it is read
+                    getattr(frame.tables, table)
+                frames.append(frame)
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror or error}"
+    except PulseWireError as error:
+        return f"{name}: {error}; the frames before it are used"
+    return None
+
+
+def _table_bytes(frame: Frame) -> int:
+    sections = frame.tables.sections()
+    return sum(sections[name].raw_bytes for name in JOINED_TABLES if name in sections)

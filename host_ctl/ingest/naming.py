@@ -36,6 +36,8 @@ _ROTATION = re.compile(
     )$""",
     re.IGNORECASE | re.VERBOSE,
 )
+# Results that lie beside captures; nobody takes them for one.
+_PLAINLY_OTHER = frozenset((".json", ".npz"))
 _MODES = ("all", "steered")
 _KEYS = ("machine", "nic", "files", "addresses", "mode")
 
@@ -138,7 +140,7 @@ def _captures_in(folder: Path, remarks: list[str]) -> Iterable[Path]:
     except OSError as error:
         raise InputError(f"{folder} cannot be listed: {error.strerror}") from error
     captures = [f for f in entries if _EXTENSION.search(f.name) and not f.name.startswith(".")]
-    aside = len(entries) - len(captures)
+    aside = sum(f not in captures and f.suffix.lower() not in _PLAINLY_OTHER for f in entries)
     if aside:
         were = (
             "file of {} is no capture by its name and was"

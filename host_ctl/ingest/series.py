@@ -14,6 +14,9 @@ from dpu_app.wire.frame import Frame
 
 Table = NDArray[np.void]
 
+JOINED_TABLES = ("flows", "messages", "controls", "markers", "events", "histograms")
+"""What is joined over frames; the other tables stay in them until a view asks for them."""
+
 # Totals that add up over intervals; identity and state fields are taken from the last frame.
 _ADDITIVE = (
     "packets",
@@ -79,7 +82,8 @@ def join_frames(
 ) -> NicSeries:
     """Join the frames of one NIC, in any order and with duplicates, into one series.
 
-    ``named`` (machine, NIC, its addresses) goes before what the frames say of themselves. Raises ValueError when there is no frame or when they belong to different NICs.
+    ``named`` (machine, NIC, its addresses) goes before what the frames say of themselves. Raises ValueError
+    when there is no frame or when they belong to different NICs.
     """
     if not frames:
         raise ValueError("a NIC without a single frame has no series")
@@ -92,10 +96,7 @@ def join_frames(
     addresses: tuple[str, ...] = ()
     if named is not None:
         machine, nic, addresses = named
-    tables = {
-        name: np.concatenate([getattr(f.tables, name) for f in ordered])
-        for name in ("flows", "messages", "controls", "markers", "events", "histograms")
-    }
+    tables = {name: np.concatenate([getattr(f.tables, name) for f in ordered]) for name in JOINED_TABLES}
     flows = _sum_flows(tables["flows"])
     first = int(flows["first_ns"].min()) if len(flows) else ordered[0].begin_ns
     last = int(flows["last_ns"].max()) if len(flows) else ordered[-1].end_ns

@@ -81,8 +81,9 @@ class Sightings:
 class Simulation:
     """One simulation, from a plan that is complete before it begins.
 
-    Times of its record arrays are picoseconds of true time since the beginning, -1 = never. Raises ValueError,
-    naming the table or the row, when the plan does not fit together.
+    Times of its record arrays are picoseconds of true time since the beginning, -1 = never. Raises
+    ValueError, naming the table or the row, when the plan does not fit together, and RuntimeError when two
+    threads use it at once.
     """
 
     def __init__(
@@ -145,6 +146,6 @@ class Tap:
 class CaptureWriter:
     """A nanosecond pcap file that batches are appended to. Raises OSError when the system refuses."""
 
-    def __init__(self, path: str, snap_bytes: int) -> None: ...
+    def __init__(self, path: str | bytes, snap_bytes: int) -> None: ...
     def append(self, batch: PacketBatch) -> None: ...
     def close(self) -> None: ...

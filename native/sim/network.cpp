@@ -159,17 +159,37 @@ Segment Network::part_of(const Segment& whole, std::uint32_t from, std::uint32_t
   part.run.ack_request = whole.run.ack_request && from + count == all;
   part.bytes = static_cast<std::uint32_t>(static_cast<std::uint64_t>(whole.bytes) * count / all);
   part.first_ps = whole.first_ps + from * spacing;
-  part.last_ps = from + count == all ? whole.last_ps : part.first_ps + (count > 0 ? count - 1 : 0) * spacing;
+  const std::uint32_t steps = count > 0 ? count - 1 : 0;
+  part.last_ps = from + count == all ? whole.last_ps : part.first_ps + steps * spacing;
+  const Picoseconds left_spacing = all > 1 ? (whole.left_last_ps - whole.left_first_ps) / (all - 1) : 0;
+  part.left_first_ps += from * left_spacing;
+  part.left_last_ps = part.left_first_ps + steps * left_spacing;
   return part;
 }
 
-// How many packets of a segment are where it is at a time.
-std::uint32_t Network::packets_until(const Segment& segment, Picoseconds time_ps) {
-  if (segment.first_ps > time_ps) return 0;
-  const std::uint32_t all = segment.run.count;
-  const Picoseconds spacing = all > 1 ? (segment.last_ps - segment.first_ps) / (all - 1) : 0;
-  if (spacing == 0) return all;
-  return std::min(all, static_cast<std::uint32_t>((time_ps - segment.first_ps) / spacing) + 1);
+// How many of `count` packets, evenly spaced between two times, are there by `time_ps`.
+std::uint32_t Network::packets_until(Picoseconds first_ps, Picoseconds last_ps, std::uint32_t count,
+                                     Picoseconds time_ps) {
+  if (first_ps > time_ps) return 0;
+  const Picoseconds spacing = count > 1 ? (last_ps - first_ps) / (count - 1) : 0;
+  if (spacing == 0) return count;
+  return static_cast<std::uint32_t>(std::min<Picoseconds>(count, (time_ps - first_ps) / spacing + 1));
+}
+
+// Cuts a segment down to what had left when its NIC or link failed; false = nothing had, the segment is gone.
+bool Network::keep_what_left(std::uint32_t index) {
+  Segment& segment = segments_[index];
+  const Nic& source = nics_[plan_.ends[segment.run.end].nic];
+  if (!(source.dead || source.link_down) || segment.left_last_ps <= source.failed_ps) return true;
+  const std::uint32_t left =
+      packets_until(segment.left_first_ps, segment.left_last_ps, segment.run.count, source.failed_ps);
+  dropped_ += segment.run.count - left;
+  if (left == 0) {
+    discard(index);
+    return false;
+  }
+  segment = part_of(segment, 0, left);
+  return true;
 }
 
 namespace {

@@ -38,11 +38,13 @@ struct Segment {
   std::uint32_t bytes = 0;         // on the wire, framing included, of all packets
   std::uint32_t packet_bytes = 0;  // of the first packet
   std::uint32_t path = 0;
-  std::uint32_t hop = 0;       // how many ports it has passed
-  std::uint32_t upstream = 0;  // transmitter whose link it came over
-  Picoseconds first_ps = 0;    // when its first packet is where the segment is
-  Picoseconds last_ps = 0;     // and its last
-  bool held = false;           // it counts against its upstream link
+  std::uint32_t hop = 0;          // how many ports it has passed
+  std::uint32_t upstream = 0;     // transmitter whose link it came over
+  Picoseconds first_ps = 0;       // when its first packet is where the segment is
+  Picoseconds last_ps = 0;        // and its last
+  Picoseconds left_first_ps = 0;  // when its first packet left its NIC
+  Picoseconds left_last_ps = 0;   // and its last
+  bool held = false;              // it counts against its upstream link
 };
 
 // The layer above: what the network asks for and hands over.
@@ -189,7 +191,9 @@ class Network {
   // network.cpp
   void forward(std::uint32_t index);
   [[nodiscard]] static Segment part_of(const Segment& whole, std::uint32_t from, std::uint32_t count);
-  [[nodiscard]] static std::uint32_t packets_until(const Segment& segment, Picoseconds time_ps);
+  [[nodiscard]] static std::uint32_t packets_until(Picoseconds first_ps, Picoseconds last_ps, std::uint32_t count,
+                                                   Picoseconds time_ps);
+  bool keep_what_left(std::uint32_t index);
   void fail(std::uint32_t number);
   [[nodiscard]] std::uint32_t next_port(const Segment& segment) const;
   bool lose(Loss& loss, Segment& segment, Segment& rest);

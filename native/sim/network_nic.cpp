@@ -136,6 +136,8 @@ void Network::transmit(std::uint32_t number, Segment segment, bool between) {
   segment.path = path_of_end_[segment.run.end];
   segment.hop = 0;
   segment.upstream = number;
+  segment.left_first_ps = segment.first_ps;
+  segment.left_last_ps = segment.last_ps;
   const Picoseconds behind_ps = segment.first_ps - queued;  // of the port behind the engine
   for (Segment rest; segment.run.count > 0; segment = rest) {
     rest.run.count = 0;
@@ -168,6 +170,7 @@ void Network::put_on_wire(std::uint32_t number, Segment segment, Picoseconds que
 }
 
 void Network::arrive_at_nic(std::uint32_t index) {
+  if (!keep_what_left(index)) return;
   const std::uint32_t number = plan_.ends[segments_[index].run.end].peer_nic;
   Nic& nic = nics_[number];
   if (nic.dead || nic.link_down) {
@@ -202,7 +205,7 @@ void Network::cut_short(std::uint32_t number, std::uint32_t index) {
   const Nic& nic = nics_[number];
   const Segment whole = segments_[index];
   discard(index);
-  const std::uint32_t came = packets_until(whole, nic.failed_ps);
+  const std::uint32_t came = packets_until(whole.first_ps, whole.last_ps, whole.run.count, nic.failed_ps);
   dropped_ += whole.run.count - came;
   if (came == 0) return;
   const Segment part = part_of(whole, 0, came);
@@ -225,13 +228,13 @@ void Network::forget_future(std::uint32_t number) {
 }
 
 void Network::take_sightings(std::uint32_t number, std::vector<Sighting>& taken) {
-  std::vector<Sighting>& seen = nics_[number].sightings;
   const Picoseconds now = events_.now();
-  const auto open = std::ranges::stable_partition(seen, [now](const Sighting& sighting) {
-    return sighting.first_ps + sighting.spacing_ps * (sighting.run.count - 1) <= now;
-  });
-  taken.assign(seen.begin(), open.begin());
-  seen.erase(seen.begin(), open.begin());
+  std::vector<Sighting> open;  // still passing; a failure may cut it short
+  for (const Sighting& sighting : nics_[number].sightings) {
+    const Picoseconds last = sighting.first_ps + sighting.spacing_ps * (sighting.run.count - 1);
+    (last <= now ? taken : open).push_back(sighting);
+  }
+  nics_[number].sightings.swap(open);
 }
 
 void Network::hand_over(std::uint32_t number, std::uint32_t index) {

@@ -21,11 +21,8 @@ bool is_data(const Segment& segment) { return segment.run.verb < Verb::acknowled
 
 void Network::arrive_at_port(std::uint32_t index) {
   const std::uint32_t number = next_port(segments_[index]);
-  const std::uint32_t upstream = segments_[index].upstream;
-  // A NIC that died has sent no more; what was committed behind its engine never left.
-  const bool never_left = upstream < nics_.size() && nics_[upstream].dead &&
-                          events_.now() - plan_.nics[upstream].latency_ps > nics_[upstream].failed_ps;
-  if (ports_[number].off || never_left) {
+  if (!keep_what_left(index)) return;
+  if (ports_[number].off) {
     dropped_ += segments_[index].run.count;
     discard(index);
     return;

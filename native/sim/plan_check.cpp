@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -8,6 +11,11 @@
 namespace pulse::sim {
 
 namespace {
+
+constexpr std::uint32_t kMostStreams = 64;
+constexpr double kMostLoad = 10;
+constexpr double kSlowestPsPerByte = 1e12;  // a byte per second
+constexpr std::int64_t kLeastBurstBytes = 64;
 
 void require(bool holds, const std::string& what, std::size_t number) {
   if (!holds) throw std::invalid_argument(what + " " + std::to_string(number) + " refers to nothing");
@@ -18,6 +26,8 @@ bool fits(std::uint64_t first, std::uint64_t count, std::size_t size) { return f
 void require_positive(std::int64_t value, const std::string& what) {
   if (value <= 0) throw std::invalid_argument(what + " must be positive");
 }
+
+bool is_rate(double ps_per_byte) { return ps_per_byte > 0 && ps_per_byte < kSlowestPsPerByte; }
 
 void check_settings(const Plan& plan) {
   require_positive(plan.network.train_packets, "train_packets");
@@ -32,13 +42,15 @@ void check_settings(const Plan& plan) {
   if (plan.network.pause_bytes > 0) {
     require_positive(static_cast<std::int64_t>(plan.network.resume_bytes), "resume_bytes");
   }
-  for (std::size_t number = 0; number < plan.ports.size(); ++number) {
-    if (!(plan.ports[number].ps_per_byte > 0)) throw std::invalid_argument("ps_per_byte of a port must be positive");
+  for (const PortPlan& port : plan.ports) {
+    if (!is_rate(port.ps_per_byte)) throw std::invalid_argument("ps_per_byte of a port must be positive");
   }
-  for (std::size_t number = 0; number < plan.nics.size(); ++number) {
-    if (!(plan.nics[number].ps_per_byte > 0)) throw std::invalid_argument("ps_per_byte of a NIC must be positive");
+  for (const NicPlan& nic : plan.nics) {
+    if (!is_rate(nic.ps_per_byte)) throw std::invalid_argument("ps_per_byte of a NIC must be positive");
   }
 }
+
+bool action_is_known(ActionKind kind) { return kind <= ActionKind::foreign_load; }
 
 // How many things there are of the kind that an action changes.
 std::size_t subjects(const Plan& plan, ActionKind kind) {
@@ -54,7 +66,7 @@ std::size_t subjects(const Plan& plan, ActionKind kind) {
     case ActionKind::pin_path:
       return plan.ends.size();
     default:
-      return plan.nics.size();
+      return action_is_known(kind) ? plan.nics.size() : 0;
   }
 }
 
@@ -65,6 +77,8 @@ void check_actions(const Plan& plan) {
     const bool leads = action.kind != ActionKind::pin_path ||
                        (action.extra >= 0 && static_cast<std::size_t>(action.extra) < plan.paths.size());
     require(leads, "path of action", number);
+    const bool loads = action.kind == ActionKind::foreign_load && !(action.value <= 0);
+    require(!loads || (action.value <= kMostLoad && action.extra >= kLeastBurstBytes), "load of action", number);
   }
 }
 
@@ -82,6 +96,25 @@ void check_devices(const Plan& plan) {
     require(path.hops <= kMaxHops, "hops of path", number);
     for (std::uint32_t hop = 0; hop < path.hops; ++hop) {
       require(path.ports[hop] < plan.ports.size(), "port of path", number);
+    }
+  }
+}
+
+// Every lane of a template has one thread that takes from it, or gives to it, and each step takes one slot of it.
+void check_lanes(const Plan& plan, const TemplatePlan& form, std::size_t number) {
+  std::map<std::pair<std::uint32_t, bool>, std::uint32_t> thread_of;
+  for (std::uint32_t thread = form.first_thread; thread < form.first_thread + form.threads; ++thread) {
+    const ThreadPlan& one = plan.threads[thread];
+    require(one.steps > 0 && fits(one.first_step, one.steps, plan.steps.size()), "thread", thread);
+    for (std::uint32_t step = one.first_step; step < one.first_step + one.steps; ++step) {
+      const StepPlan& part = plan.steps[step];
+      require(fits(part.first_receive, part.receives + part.sends, plan.step_lanes.size()), "step", step);
+      std::set<std::pair<std::uint32_t, bool>> used;
+      for (std::uint32_t place = 0; place < part.receives + part.sends; ++place) {
+        const std::pair use{plan.step_lanes[part.first_receive + place], place < part.receives};
+        require(used.insert(use).second, "lane used twice by a step of template", number);
+        require(thread_of.try_emplace(use, thread).first->second == thread, "lane of two threads of template", number);
+      }
     }
   }
 }
@@ -105,10 +138,12 @@ void check_operations(const Plan& plan) {
   }
   for (std::size_t number = 0; number < plan.templates.size(); ++number) {
     const TemplatePlan& form = plan.templates[number];
-    require(fits(form.first_thread, form.threads, plan.threads.size()), "template", number);
+    require(form.threads > 0 && fits(form.first_thread, form.threads, plan.threads.size()), "template", number);
+    check_lanes(plan, form, number);
   }
   for (std::size_t number = 0; number < plan.operations.size(); ++number) {
     require(plan.operations[number].form < plan.templates.size(), "template of operation", number);
+    require(plan.operations[number].stream < kMostStreams, "stream of operation", number);
   }
 }
 

@@ -3,6 +3,7 @@
 // Whole small simulations, so that the sanitizers see every layer at work.
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 
 #include "check.hpp"
 #include "sim/engine.hpp"
@@ -175,15 +176,36 @@ TEST("foreign traffic leaves marks and notifications") {
   CHECK(engine.transport().notifications() > 0);
 }
 
-TEST("a plan that refers to nothing is refused by name") {
-  Plan plan = ring_plan();
-  plan.lanes[2].receiver = kRanks;
+std::string refusal(const Plan& plan) {
   try {
     const Engine engine(plan, kLong);
-    CHECK(false);
   } catch (const std::invalid_argument& error) {
-    CHECK(std::string(error.what()) == "rank of lane 2 refers to nothing");
+    return error.what();
   }
+  return "";
+}
+
+TEST("a plan that refers to nothing or cannot run is refused by name") {
+  const auto refused = [](auto spoil) {
+    Plan plan = ring_plan();
+    spoil(plan);
+    return refusal(plan);
+  };
+  CHECK_EQ(refusal(ring_plan()), std::string());
+  CHECK_EQ(refused([](Plan& plan) { plan.lanes[2].receiver = kRanks; }),
+           std::string("rank of lane 2 refers to nothing"));
+  CHECK(!refused([](Plan& plan) { plan.operations[0].stream = 0xffff'ffff; }).empty());
+  CHECK(!refused([](Plan& plan) { plan.templates[1].threads = 0; }).empty());
+  CHECK(!refused([](Plan& plan) { plan.threads[0].steps = 0; }).empty());
+  CHECK(!refused([](Plan& plan) { plan.steps[0].sends = 2; }).empty());
+  CHECK(!refused([](Plan& plan) { plan.transport.mtu = 0; }).empty());
+  CHECK(!refused([](Plan& plan) { plan.nics[0].ps_per_byte = -1; }).empty());
+  CHECK(!refused([](Plan& plan) { plan.commands.front().kind = CommandKind::end_step; }).empty());
+  CHECK(!refused([](Plan& plan) { add_trigger(plan, {.kind = static_cast<ActionKind>(99)}, 0); }).empty());
+  CHECK(!refused([](Plan& plan) { add_trigger(plan, {.kind = ActionKind::port_rate, .subject = 99}, 0); }).empty());
+  CHECK(!refused([](Plan& plan) {
+           add_trigger(plan, {.kind = ActionKind::foreign_load, .value = 0.5, .extra = 0}, 0);
+         }).empty());
 }
 
 }  // namespace

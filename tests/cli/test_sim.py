@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -195,7 +197,7 @@ def test_a_disk_that_fills_during_the_run_is_told(
     pulse: Pulse, cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
-        raise RuntimeError("cannot write node0.pcap: No space left on device")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "node0.pcap")
 
     monkeypatch.setattr(command, "run_scenario", fails)
     result = pulse("sim", "run", "healthy", "--cluster", cluster, "--out", tmp_path / "run")

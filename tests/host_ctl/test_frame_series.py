@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 import os
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
+import msgpack
 import pytest
 
+from dpu_app.wire.frame import encode_frame
+from dpu_app.wire.frame_file import MAGIC, read_frames
 from host_ctl.cli.engine import analyze_paths
 from host_ctl.errors import InputError
 from sim.run import OutputForm, run_scenario
@@ -74,3 +79,29 @@ def test_frames_beside_captures_of_the_same_nic_do_not_count_twice(slow: Scenari
     assert len(analysis.series) == 4
     assert sum("would count twice" in warning for warning in analysis.warnings) == 4
     assert analysis.verdicts[0].machine == "node2"
+
+
+def test_damage_inside_a_table_is_told_and_the_frames_before_it_are_used(frames: list[Path]) -> None:
+    with frames[0].open("rb") as file:
+        whole = list(read_frames(file))
+    packed = msgpack.unpackb(encode_frame(whole[0]))
+    packed["sections"]["markers"][0] += 1
+    data = msgpack.packb(packed)
+    frames[0].write_bytes(MAGIC + struct.pack("<II", len(data), zlib.crc32(data)) + data)
+    analysis = analyze_paths(frames)
+    assert any("node0.frames" in warning and "markers" in warning for warning in analysis.warnings)
+    assert "node0" not in {v.machine for v in analysis.verdicts}
+
+
+def test_what_is_no_regular_file_is_not_waited_for(frames: list[Path]) -> None:
+    frames[2].unlink()
+    os.mkfifo(frames[2])
+    analysis = analyze_paths(frames)
+    assert any("node2.frames is no regular file" in warning for warning in analysis.warnings)
+
+
+def test_a_stop_needs_no_end_of_the_capture_to_be_told_from_frames(slow: Scenario, tmp_path: Path) -> None:
+    hang = replace(slow, fault=FaultSpec(FaultKind.HANG, 1, onset_step=14), watch_ns=1_500_000_000)
+    run_scenario(hang, tmp_path, form=OutputForm.FRAMES)
+    analysis = analyze_paths([tmp_path])
+    assert [(v.severity, v.machine) for v in analysis.verdicts] == [("fail_stop", "node1")]

@@ -40,7 +40,7 @@ class Counter:
     def take(self, nic: int, batch: PacketBatch) -> None:
         self.packets += len(batch)
 
-    def close(self) -> None:
+    def close(self, end_ns: int) -> None:
         pass
 
 

@@ -31,7 +31,7 @@ class Kept:
     def take(self, nic: int, batch: PacketBatch) -> None:
         self.batches.setdefault(nic, []).append(batch)
 
-    def close(self) -> None:
+    def close(self, end_ns: int) -> None:
         self.closed = True
 
 

@@ -42,8 +42,7 @@ def file_of(frames: list[Frame]) -> bytes:
 def read_all(content: bytes) -> tuple[list[Frame], str]:
     found: list[Frame] = []
     try:
-        for one in read_frames(io.BytesIO(content)):
-            found.append(one)
+        found.extend(read_frames(io.BytesIO(content)))
     except FrameFormatError as error:
         return found, str(error)
     return found, ""

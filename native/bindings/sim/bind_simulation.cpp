@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "bindings.hpp"
 #include "sim/engine.hpp"
@@ -49,21 +54,39 @@ Plan plan_of(const py::dict& tables, std::uint64_t seed) {
   return plan;
 }
 
-EndRule end_rule(std::int64_t limit_ns, std::int64_t tail_ns, std::optional<std::int64_t> watch_ns) {
-  return {limit_ns * kPsPerNs, tail_ns * kPsPerNs, watch_ns ? *watch_ns * kPsPerNs : -1};
-}
+constexpr std::int64_t kLatestNs = std::int64_t{1} << 52;  // 52 days; in picoseconds still far from overflow
 
-std::unique_ptr<Engine> make_engine(const py::dict& tables, std::uint64_t seed, std::int64_t limit_ns,
-                                    std::int64_t tail_ns, std::optional<std::int64_t> watch_ns, bool tapped) {
-  auto engine = std::make_unique<Engine>(plan_of(tables, seed), end_rule(limit_ns, tail_ns, watch_ns));
+// An engine that one thread at a time may use: advance() gives up the GIL, which then keeps nobody apart.
+class Guarded {
+ public:
+  explicit Guarded(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  template <typename Use>
+  auto with(Use use) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) throw std::runtime_error("another thread is using this simulation");
+    return use(*engine_);
+  }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  std::mutex mutex_;
+};
+
+Picoseconds in_ps(std::int64_t ns) { return std::min(ns, kLatestNs) * kPsPerNs; }
+
+std::unique_ptr<Guarded> make_engine(const py::dict& tables, std::uint64_t seed, std::int64_t limit_ns,
+                                     std::int64_t tail_ns, std::optional<std::int64_t> watch_ns, bool tapped) {
+  const EndRule rule{in_ps(limit_ns), in_ps(tail_ns), watch_ns ? in_ps(*watch_ns) : -1};
+  auto engine = std::make_unique<Engine>(plan_of(tables, seed), rule);
   engine->network().set_tapped(tapped);
-  return engine;
+  return std::make_unique<Guarded>(std::move(engine));
 }
 
 bool advance(Engine& engine, std::int64_t until_ns, std::uint64_t max_events) {
   // Millions of events over memory of this engine alone; the taps of an earlier stretch run meanwhile.
   const py::gil_scoped_release release;
-  return engine.advance(until_ns * kPsPerNs, max_events);
+  return engine.advance(in_ps(until_ns), max_events);
 }
 
 std::unique_ptr<Sightings> take_sightings(Engine& engine) {
@@ -93,28 +116,50 @@ std::optional<std::int64_t> onset_ns(const Engine& engine) {
 
 template <typename T>
 auto records(const std::vector<T>& (Library::*get)() const noexcept) {
-  return [get](const Engine& engine) { return copied<T>((engine.library().*get)()); };
+  return [get](Guarded& self) {
+    return self.with([get](const Engine& engine) { return copied<T>((engine.library().*get)()); });
+  };
+}
+
+// A property or method that a function of the engine gives.
+template <typename Function>
+auto of_engine(Function function) {
+  return [function](Guarded& self) { return self.with(function); };
+}
+
+double rate_share(Engine& engine, std::uint32_t end) {
+  if (end >= engine.plan().ends.size()) throw py::index_error("no connection end " + std::to_string(end));
+  return engine.transport().rate_share(end);
 }
 
 }  // namespace
 
 void bind_simulation(py::module_& module) {
   py::classh<Sightings>(module, "Sightings", "What all taps saw in one stretch of time.");
-  py::classh<Engine>(module, "Simulation", "One simulation, from a plan that is complete before it begins.")
+  py::classh<Guarded>(module, "Simulation", "One simulation, from a plan that is complete before it begins.")
       .def(py::init(&make_engine), py::arg("tables"), py::kw_only(), py::arg("seed"), py::arg("limit_ns"),
            py::arg("tail_ns"), py::arg("watch_ns") = py::none(), py::arg("tapped") = true)
-      .def("advance", &advance, py::arg("until_ns"), py::arg("max_events") = std::uint64_t{1} << 62,
-           "Run up to a time or for so many events; False when the simulation is over.")
-      .def("take_sightings", &take_sightings, "Return what the taps saw since the last call.")
-      .def_property_readonly("now_ns", [](const Engine& engine) { return engine.now() / kPsPerNs; })
-      .def_property_readonly("finished", [](const Engine& engine) { return engine.library().all_finished(); })
-      .def_property_readonly("onset_ns", &onset_ns)
-      .def_property_readonly("counters", &counters)
       .def(
-          "rate_share", [](Engine& engine, std::uint32_t end) { return engine.transport().rate_share(end); },
+          "advance",
+          [](Guarded& self, std::int64_t until_ns, std::uint64_t max_events) {
+            return self.with([&](Engine& engine) { return advance(engine, until_ns, max_events); });
+          },
+          py::arg("until_ns"), py::arg("max_events") = std::uint64_t{1} << 62,
+          "Run up to a time or for so many events; False when the simulation is over.")
+      .def("take_sightings", of_engine(&take_sightings), "Return what the taps saw since the last call.")
+      .def_property_readonly("now_ns", of_engine([](const Engine& engine) { return engine.now() / kPsPerNs; }))
+      .def_property_readonly("finished",
+                             of_engine([](const Engine& engine) { return engine.library().all_finished(); }))
+      .def_property_readonly("onset_ns", of_engine(&onset_ns))
+      .def_property_readonly("counters", of_engine(&counters))
+      .def(
+          "rate_share",
+          [](Guarded& self, std::uint32_t end) {
+            return self.with([end](Engine& engine) { return rate_share(engine, end); });
+          },
           py::arg("end"), "Return the present rate of a connection end as a share of its NIC's.")
-      .def_property_readonly("slots",
-                             [](const Engine& engine) { return copied<SlotRecord>(engine.library().slot_records()); })
+      .def_property_readonly(
+          "slots", of_engine([](const Engine& engine) { return copied<SlotRecord>(engine.library().slot_records()); }))
       .def_property_readonly("credits", records(&Library::credit_records))
       .def_property_readonly("operations", records(&Library::operation_records))
       .def_property_readonly("steps", records(&Library::step_records))

@@ -4,7 +4,9 @@
 
 #include <cerrno>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -31,6 +33,8 @@ class OwningTap {
 
   PacketBatch expand(const Sightings& sightings) {
     PacketBatch batch;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) throw std::runtime_error("another thread is using this tap");
     // Header bytes of thousands of packets, into a batch that nobody else can see yet.
     const py::gil_scoped_release release;
     tap_.expand(sightings.by_nic.at(nic_), sightings.complete_ps, batch);
@@ -39,6 +43,8 @@ class OwningTap {
 
   PacketBatch finish() {
     PacketBatch batch;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) throw std::runtime_error("another thread is using this tap");
     const py::gil_scoped_release release;  // as above
     tap_.finish(batch);
     return batch;
@@ -51,6 +57,7 @@ class OwningTap {
   std::vector<NicAddress> addresses_;
   std::vector<EndAddress> ends_;
   Tap tap_;
+  std::mutex mutex_;
 };
 
 // A file with its name, so that errors can be told as Python tells them.

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from host_ctl.align.clock import Alignment
+from host_ctl.align.clock import Alignment, NicClock
 from host_ctl.diagnose.verdict import Health, Verdict
 from host_ctl.ingest.series import NicSeries
 from host_ctl.reconstruct.jobs import Job
@@ -18,6 +18,8 @@ from host_ctl.reconstruct.transfers import Traffic
 _STYLE = {"ok": "bold green", "degraded": "bold yellow", "failed": "bold red", "unsure": "bold magenta"}
 _WORD = {"ok": "OK", "degraded": "DEGRADED", "failed": "FAILED", "unsure": "UNSURE"}
 _MAX_WARNINGS = 12
+_MANY = 16  # captures; of more than these the table shows the worst few
+_FEW = 8
 
 
 def headline(health: Health, verdicts: Sequence[Verdict], missing: Sequence[str], jobs: int) -> str:
@@ -56,6 +58,8 @@ def print_report(
     if series:
         console.print()
         console.print(_clock_table(series, alignment))
+        if len(series) > _MANY:
+            console.print(f"... and {len(series) - _FEW} captures as good or better; --json lists all")
     remarks = [*(f"missing: {m}" for m in missing), *warnings]
     if remarks:
         console.print("\n[bold]Data quality[/]")
@@ -112,10 +116,18 @@ def _clock_table(series: Sequence[NicSeries], alignment: Alignment) -> RichTable
         left = column in ("capture", "mode", "clock")
         width = whole if column == "capture" else None
         table.add_column(column, justify="left" if left else "right", min_width=width)
-    for one, clock in zip(series, alignment.clocks, strict=True):
+    pairs = list(zip(series, alignment.clocks, strict=True))
+    worst = sorted(range(len(pairs)), key=lambda number: _trouble(*pairs[number]))
+    for number in sorted(worst if len(pairs) <= _MANY else worst[:_FEW]):
+        one, clock = pairs[number]
         uncertainty = "-" if clock.uncertainty_ns is None else f"{clock.uncertainty_ns / 1e3:.2f}"
         table.add_row(
             escape(one.name), f"{one.packets:,}", f"{one.lost:,}", one.mode, clock.basis,
             f"{clock.offset_ns / 1e6:.3f}", f"{clock.drift_ppm:.2f}", uncertainty,
         )  # fmt: skip
     return table
+
+
+def _trouble(one: NicSeries, clock: NicClock) -> tuple[bool, int, float]:
+    """Captures with unrelated clocks, losses or great uncertainty come first."""
+    return clock.basis == "measured", -one.lost, -(clock.uncertainty_ns or 0)

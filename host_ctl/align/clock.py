@@ -17,7 +17,9 @@ class NicClock:
     """nic time = common time + offset_ns + drift_ppm * 1e-6 * (nic time - origin_ns).
 
     ``bound_ns`` follows from causality alone; ``uncertainty_ns`` assumes an asymmetry of the two
-    directions of at most the configured A. Both are None while nothing ties the clock to another.
+    directions of at most the configured A. Both are None while nothing ties the clock to another, and both
+    hold within the ``component``. ``coupled_ns``, where it is given, says how well the constant between the
+    component and another is known that was only assumed: good for numbering iterations, not for charges.
     """
 
     offset_ns: float
@@ -27,6 +29,7 @@ class NicClock:
     bound_ns: float | None
     basis: Basis
     component: int
+    coupled_ns: float | None = None
 
     def to_common(self, ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """NIC times as times on the common clock (int64 ns)."""

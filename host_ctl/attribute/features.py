@@ -77,12 +77,18 @@ def _sum(charges: Table, owner: NDArray[np.int64], mask: NDArray[np.bool_], job:
     chosen = charges[mask]
     own = owner[mask]
     for column, member in enumerate(job.members):
-        part = chosen[own == member]
-        if not len(part):
-            continue
-        part = part[np.argsort(part["start"], kind="stable")]
-        reached = np.maximum.accumulate(part["end"])
-        begin = np.maximum(part["start"], np.r_[part["start"][0], reached[:-1]])
-        length = np.maximum(part["end"] - begin, 0)
-        np.add.at(out[:, column], part["iteration"], length.astype(np.float64))
+        out[:, column] = time_covered(chosen[own == member], job.iterations)
+    return out
+
+
+def time_covered(charges: Table, iterations: int) -> NDArray[np.float64]:
+    """Length of the union of some charges in each iteration (ns)."""
+    out = np.zeros(iterations)
+    if not len(charges):
+        return out
+    part = charges[np.argsort(charges["start"], kind="stable")]
+    reached = np.maximum.accumulate(part["end"])
+    begin = np.maximum(part["start"], np.r_[part["start"][0], reached[:-1]])
+    length = np.maximum(part["end"] - begin, 0)
+    np.add.at(out, part["iteration"], length.astype(np.float64))
     return out

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from host_ctl.attribute.places import REPLICAS, Place, Places
 from host_ctl.attribute.program import UNKNOWN, Arrivals, Lane, Program
+from host_ctl.reconstruct.coupling import component_of
 from host_ctl.reconstruct.transfers import MISSING, Traffic, grant, send_end, send_start
 
 _LOWEST = 0.02  # of the leads seen at one place: a capture that lost a packet must not undercut it
@@ -163,9 +164,16 @@ def find_inputs(
 
 
 def on_same_machine(endpoint: int, sources: Sequence[Arrivals], traffic: Traffic) -> list[int]:
-    """The sources that may gate what a NIC does: those of all NICs of its machine."""
-    machine = traffic.endpoints[endpoint].machine
-    return [i for i, s in enumerate(sources) if traffic.endpoints[s.endpoint].machine == machine]
+    """The sources that may gate what a NIC does: those of all NICs of its machine on its time.
+
+    Between NICs that nothing measures against each other before and after mean nothing.
+    """
+    own = _machine_and_clock(traffic, endpoint)
+    return [i for i, s in enumerate(sources) if _machine_and_clock(traffic, s.endpoint) == own]
+
+
+def _machine_and_clock(traffic: Traffic, endpoint: int) -> tuple[str, int]:
+    return traffic.endpoints[endpoint].machine, component_of(traffic, endpoint)
 
 
 def learn_needs(actions: Sequence[Action], sources: Sequence[Arrivals], traffic: Traffic) -> Needs:

@@ -26,6 +26,7 @@ from host_ctl.ingest.local import learn_local
 from host_ctl.ingest.naming import CaptureFiles, find_captures
 from host_ctl.ingest.offline import read_capture
 from host_ctl.ingest.series import NicSeries, Table
+from host_ctl.reconstruct.coupling import couple_rails
 from host_ctl.reconstruct.groups import Group
 from host_ctl.reconstruct.jobs import Job, find_jobs
 from host_ctl.reconstruct.repairs import mend
@@ -82,8 +83,7 @@ def analyze_captures(
     alignment = align(series)
     warnings.extend(alignment.warnings)
     watch.lap("align")
-    traffic, repairs = mend(join_traffic(series, alignment))
-    jobs, aside = find_jobs(traffic)
+    alignment, traffic, repairs, (jobs, aside) = _reconstruct(series, alignment)
     watch.lap("reconstruct")
     witness_ns = _witness(series, alignment, until_ns)
     analysed = []
@@ -120,6 +120,19 @@ def analyze_captures(
         warnings=tuple(warnings),
         seconds=watch.seconds,
     )
+
+
+def _reconstruct(
+    series: Sequence[NicSeries], alignment: Alignment
+) -> tuple[Alignment, Traffic, Table, tuple[tuple[Job, ...], tuple[Group, ...]]]:
+    """Traffic, repairs and jobs; once more where the jobs told how rails that never meet relate in time."""
+    traffic, repairs = mend(join_traffic(series, alignment))
+    jobs = find_jobs(traffic)
+    coupled = couple_rails(alignment, traffic, jobs[0])
+    if coupled is None:
+        return alignment, traffic, repairs, jobs
+    traffic, repairs = mend(join_traffic(series, coupled))
+    return coupled, traffic, repairs, find_jobs(traffic)
 
 
 def _witness(series: Sequence[NicSeries], alignment: Alignment, until_ns: int | None) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from host_ctl.attribute.features import Features
 from host_ctl.attribute.path import Step, path_time
 from host_ctl.diagnose.decide import Shift
+from host_ctl.diagnose.queues import Queue
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
@@ -21,7 +22,8 @@ class SlowCase:
     """One accepted shift with the feature that it was found in.
 
     ``names`` are columns of the features; ``rivals`` those of others that may as well be the cause;
-    ``shared`` the edges, without a common end, that are slow together.
+    ``shared`` the edges, without a common end, that are slow together; ``queue`` the one that the network
+    marked their packets in, if it did.
     """
 
     feature: str
@@ -29,6 +31,7 @@ class SlowCase:
     shift: Shift
     rivals: tuple[int, ...] = ()
     shared: tuple[tuple[int, int], ...] = ()
+    queue: Queue | None = None
 
 
 def usable_iterations(features: Features) -> NDArray[np.bool_]:
@@ -72,3 +75,19 @@ def path_excess(case: SlowCase, job: Job, paths: Table) -> float:
         if n not in case.names
     ]
     return float(own.mean()) - (float(np.median(others)) if others else 0.0)
+
+
+def one_way_ns(case: SlowCase) -> float:
+    """What a case's messages or hosts lose per iteration; for a port the mean of its two ways."""
+    return case.shift.excess_ns / (2 if case.feature == "port" else 1)
+
+
+def charged_ns(case: SlowCase, job: Job, paths: Table) -> float:
+    """What is charged to a case per iteration; of a host's lateness what lies on the critical path.
+
+    Slow messages overlap each other, and are counted as the time with any of them under way.
+    """
+    if case.feature != "host":
+        return one_way_ns(case)
+    on_path = path_excess(case, job, paths)
+    return min(case.shift.excess_ns, on_path) if on_path > 0 else case.shift.excess_ns

@@ -74,6 +74,11 @@ def congested_share(charges: Table, member: int, feature: str, inside: tuple[int
     return float(length[mine["paced"] == 1].sum() / max(1.0, length.sum()))
 
 
+def answer_times(traffic: Traffic, members: tuple[int, ...]) -> dict[int, float]:
+    """How long each NIC takes to acknowledge at its own tap (ns), of those that show it."""
+    return {m: v for m in members if (v := _answer_ns(traffic, m)) is not None}
+
+
 def _times(job: Job, inside: tuple[int, int]) -> tuple[int, int]:
     return int(job.boundaries_ns[inside[0]]), int(job.boundaries_ns[inside[1]])
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from host_ctl.attribute.features import Features
 from host_ctl.attribute.gates import Needs
 from host_ctl.attribute.program import Program
+from host_ctl.diagnose.cases import usable_iterations
+from host_ctl.diagnose.costs import Claim, charged_cost, priced, share_costs
 from host_ctl.diagnose.losses import find_losses
 from host_ctl.diagnose.patterns import find_patterns
 from host_ctl.diagnose.slow import find_slow
@@ -49,9 +51,9 @@ def judge_job(
         repairs = repairs[repairs["start"] <= stop.verdict.onset_ns]
     lost = find_losses(traffic, job, features, repairs)
     slow = find_slow(traffic, program, roles, features, charges, paths, lost)
-    explained = {v.machine for v in lost.verdicts if v.severity == "fail_slow" and v.machine}
+    explained = {v.machine for v, _ in lost.verdicts if v.severity == "fail_slow" and v.machine}
     verdicts = [v for v in (stop.verdict,) if v is not None]
-    verdicts += [*lost.verdicts] + [v for v in slow if v.machine not in explained]
+    verdicts += _priced([*lost.verdicts, *((v, c) for v, c in slow if v.machine not in explained)], features)
     if not any(v.severity != "notice" for v in verdicts):
         verdicts += find_patterns(traffic, job, features)
     unsure = [stop.unsure] if stop.unsure else []
@@ -60,6 +62,17 @@ def judge_job(
     verdicts = [_without_unseen(v) for v in verdicts]
     verdicts.sort(key=lambda v: (_ORDER[v.severity], -v.lost_gpu_seconds))
     return JobFindings(tuple(verdicts), tuple(unsure))
+
+
+def _priced(found: Sequence[tuple[Verdict, Claim]], features: Features) -> list[Verdict]:
+    """The verdicts with their costs; those of faults together are what the job lost, notices' apart."""
+    usable, members = usable_iterations(features), len(features.members)
+    faults = [claim for v, claim in found if v.severity != "notice"]
+    costs = iter(share_costs(features, usable, faults))
+    return [
+        priced(v, next(costs) if v.severity != "notice" else charged_cost(features, claim), members)
+        for v, claim in found
+    ]
 
 
 def _without_unseen(verdict: Verdict) -> Verdict:

@@ -14,6 +14,8 @@ from math import exp, log
 
 EDGE_PRIOR = 0.1  # against an access link: a switch port or cable serves one NIC, a fabric path many
 DEAD_EDGE_PRIOR = 0.02  # nothing at all gets through one pair, and all through the others
+_MAX_ENDS = 4
+_MIN_PROBABILITY = 0.01
 _HEALTHY_RATE = 1e-5  # of a lossless fabric's packets, capture artefacts included
 
 Pair = tuple[int, int]
@@ -30,6 +32,16 @@ class Location:
     def nic(self) -> tuple[int, float]:
         """The likeliest NIC and its probability."""
         return self.nics[0]
+
+    @property
+    def ends(self) -> tuple[tuple[int, float], ...]:
+        """Up to four NICs that the place may lie at, the likeliest first; both ends of a pair alike."""
+        weights = dict(self.nics)
+        for pair, p in self.pairs:
+            for end in pair:
+                weights[end] = weights.get(end, 0.0) + p / 2
+        ranked = sorted(weights.items(), key=lambda item: -item[1])[:_MAX_ENDS]
+        return tuple((nic, p) for nic, p in ranked if p >= _MIN_PROBABILITY)
 
 
 def locate_losses(

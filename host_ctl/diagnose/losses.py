@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import poisson
 
+from dpu_app.wire.records import EventKind
 from host_ctl.attribute.features import Features
+from host_ctl.diagnose.costs import Claim
 from host_ctl.diagnose.locate import Location, Pair, locate_losses
 from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Severity, Verdict
 from host_ctl.ingest.series import Table
@@ -22,22 +25,31 @@ MIN_COST = 0.02
 _MIN_LOSSES = 3
 _SURE = 0.8
 _BY_CHANCE = 0.01
+_NAMED = 2
+_WHOLE = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Lost packets of a job: per directed pair and before whose tap, with their repair runs."""
+    """Lost packets of a job: per directed pair and before whose tap, with their repair runs.
+
+    ``begin_ns`` and ``end_ns``: the first and the last sign of them (common ns). ``at_least``: a part of the
+    packets was not captured, so that more may have been lost.
+    """
 
     runs: Table
     lost: dict[Pair, int]
     before_tap: dict[int, int]
+    begin_ns: int
+    end_ns: int
+    at_least: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LossFindings:
     """Verdicts on losses, the NICs at the ends of what lost packets, and the cost per iteration (ns)."""
 
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[tuple[Verdict, Claim], ...] = ()
     ends: frozenset[int] = frozenset()
     cost_ns: float = 0.0
 
@@ -65,7 +77,42 @@ def count_losses(traffic: Traffic, job: Job, repairs: Table) -> Losses:
         lost[pair] += int(run["packets"])
         if run["place"] == LossPlace.BEFORE_SENDER_TAP:
             before[pair[0]] += int(run["packets"])
-    return Losses(runs, dict(lost), dict(before))
+    missed, times = _missed(traffic, job)
+    for pair, count in missed.items():
+        lost[pair] = max(lost[pair], count)
+    times = np.concatenate([times, runs["start"], runs["end"]])
+    modes = {traffic.series[i].mode for m in job.members if (i := traffic.endpoints[m].series) is not None}
+    begin, end = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+    return Losses(runs, dict(lost), dict(before), begin, end, modes != {_WHOLE})
+
+
+def _missed(traffic: Traffic, job: Job) -> tuple[Counter[Pair], NDArray[np.int64]]:
+    """How often receivers said that packets are missing (NAK), per directed pair, and when (common ns).
+
+    Each tells of one packet at least, and also of those that a capture leaves out. Both ends see them.
+    """
+    found: Counter[Pair] = Counter()
+    times = [np.empty(0, np.int64)]
+    begin = _first_whole_unit(job)
+    for number in job.links:
+        link = traffic.links[number]
+        for pair, views in (
+            ((link.src, link.dst), ((link.src, link.granted_flow), (link.dst, link.granting_flow))),
+            ((link.dst, link.src), ((link.dst, link.receiver_flow), (link.src, link.sender_flow))),
+        ):
+            counts = [0]
+            for endpoint, flow in views:
+                index = traffic.endpoints[endpoint].series
+                if index is None or flow is None:
+                    continue
+                events = traffic.series[index].events
+                chosen = events[(events["flow"] == flow) & (events["kind"] == EventKind.NAK_SEQUENCE)]
+                clock = traffic.clocks[index]
+                start = clock.to_common(chosen["start_ns"])
+                counts.append(int(chosen["count"][start >= begin].sum()))
+                times += [start[start >= begin], clock.to_common(chosen["end_ns"])[start >= begin]]
+            found[pair] += max(counts)
+    return found, np.concatenate(times)
 
 
 def _first_whole_unit(job: Job) -> int:
@@ -88,7 +135,7 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
     if total < _MIN_LOSSES or not any(t.regular for t in job.timelines):
         return LossFindings()
     outage = _is_outage(losses, _sent(traffic, job, None, losses.lost))
-    begin, end = int(losses.runs["start"].min()), int(losses.runs["end"].max())
+    begin, end = losses.begin_ns, losses.end_ns
     window = (begin, end) if outage else None
     lost = _lost_messages(traffic, losses.runs) if outage else losses.lost
     where = locate_losses(_sent(traffic, job, window, lost), lost, losses.before_tap)
@@ -97,9 +144,10 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
     cost_ns = float(features.repair[first:last].max(axis=1).sum())
     span_ns = float(features.duration_ns[first:].sum())
     severity: Severity = "fail_slow" if cost_ns >= MIN_COST * span_ns else "notice"
-    verdict = _verdict(traffic, job, features, losses, where, severity, outage, (first, last), cost_ns)
-    ends = frozenset(end for pair in losses.lost for end in pair)
-    return LossFindings((verdict,), ends, cost_ns / (last - first))
+    verdict = _verdict(traffic, job, losses, where, severity, outage, (first, last), cost_ns)
+    ends = frozenset(end for pair, count in losses.lost.items() if count for end in pair)
+    per_iteration_ns = cost_ns / (last - first)
+    return LossFindings(((verdict, Claim(first, last, per_iteration_ns)),), ends, per_iteration_ns)
 
 
 def _is_outage(losses: Losses, sent: dict[Pair, int]) -> bool:
@@ -157,7 +205,6 @@ def _sent(
 def _verdict(
     traffic: Traffic,
     job: Job,
-    features: Features,
     losses: Losses,
     where: Location,
     severity: Severity,
@@ -165,22 +212,22 @@ def _verdict(
     iterations: tuple[int, int],
     cost_ns: float,
 ) -> Verdict:
+    """The verdict without its cost, which depends on the other faults of the job as well."""
     nic, probability = where.nic
-    sure = probability >= _SURE and severity != "notice"
+    sure = probability >= _SURE
     endpoint = traffic.endpoints[nic]
     machine = endpoint.machine if sure else None
     cause: Cause = "link_down" if outage else "link_loss"
     scope: Scope = "nic" if sure else "link"
-    ends = _candidates(traffic, where)
+    ends = tuple(
+        Candidate(traffic.endpoints[n].machine, traffic.endpoints[n].nic, round(p, 4)) for n, p in where.ends
+    )
     first, last = iterations
-    outside = np.ones(job.iterations, dtype=bool)
-    outside[first:last] = outside[:1] = outside[-1:] = False
-    others = features.duration_ns[outside]
-    usual = float(np.median(others if len(others) >= 3 else features.duration_ns))
-    now = float(features.duration_ns[first:last].mean())
     total = sum(losses.lost.values())
     what = "went dead for a while" if outage else "loses packets"
-    name = endpoint.name if sure else " or ".join(c.machine for c in ends[:2])
+    named = ends[:_NAMED]
+    name = endpoint.name if sure else " or ".join(dict.fromkeys(c.machine for c in named))
+    counted = f"at least {total}" if losses.at_least else f"{total}"
     return Verdict(
         job=job.id,
         severity=severity,
@@ -190,32 +237,19 @@ def _verdict(
         nic=endpoint.nic if sure else None,
         peer=None,
         candidates=ends,
-        onset_ns=int(losses.runs["start"].min()),
+        onset_ns=losses.begin_ns,
         onset_iteration=first,
         detected_iteration=min(first + 1, job.iterations - 1),
-        slowdown=now / usual,
-        lost_gpu_seconds=cost_ns / 1e9 * len(job.members),
-        confidence=min(0.99, probability if sure else 1 - probability),
+        slowdown=None,
+        lost_gpu_seconds=0.0,
+        confidence=min(0.99, probability if sure else sum(c.probability for c in named)),
         evidence=(
             Evidence("lost_packets", float(total), 0.0, "packets"),
             Evidence("repair_time", cost_ns / 1e3, 0.0, "us"),
             Evidence("explained_by_this_nic", probability, None, "probability"),
         ),
         summary=(
-            f"the link of {name} {what} ({cause.replace('_', ' ')}): {total} packets were lost and repeated, "
-            f"which cost {cost_ns / 1e6:.0f} ms over {last - first} iterations of {job.id}"
+            f"the link of {name} {what} ({cause.replace('_', ' ')}): {counted} packets were lost and "
+            f"repeated in {last - first} iterations of {job.id}"
         ),
-    )
-
-
-def _candidates(traffic: Traffic, where: Location) -> tuple[Candidate, ...]:
-    weights = dict(where.nics)
-    for pair, p in where.pairs:
-        for end in pair:
-            weights[end] = weights.get(end, 0.0) + p / 2
-    ranked = sorted(weights.items(), key=lambda item: -item[1])[:4]
-    return tuple(
-        Candidate(traffic.endpoints[n].machine, traffic.endpoints[n].nic, round(float(p), 4))
-        for n, p in ranked
-        if p >= 0.01
     )

@@ -20,14 +20,18 @@ from host_ctl.attribute.program import Program
 from host_ctl.attribute.roles import machine_roles, same_role
 from host_ctl.diagnose.cases import (
     SlowCase,
+    charged_ns,
     excess_of,
     machine_columns,
     machine_of,
+    one_way_ns,
     path_excess,
     usable_iterations,
 )
+from host_ctl.diagnose.costs import Claim
 from host_ctl.diagnose.decide import find_shifts
 from host_ctl.diagnose.losses import LossFindings
+from host_ctl.diagnose.queues import find_queue
 from host_ctl.diagnose.shared_path import Edge, slow_edges, slow_with
 from host_ctl.diagnose.slow_verdicts import host_cause_of, slow_verdict, undecided
 from host_ctl.diagnose.verdict import Verdict
@@ -43,6 +47,8 @@ _COSTS = 0.5
 _RULES_PATH = 0.6
 _ON_PATH = 0.3
 _BOTH_WAYS = 0.25
+_SUSPECT = 0.5
+_NO_BEFORE = 3
 
 
 def find_slow(
@@ -53,8 +59,8 @@ def find_slow(
     charges: Table,
     paths: Table,
     losses: LossFindings,
-) -> list[Verdict]:
-    """Verdicts for machines or NICs that slow the job, the costliest first.
+) -> list[tuple[Verdict, Claim]]:
+    """Verdicts for machines or NICs that slow the job, the costliest first, with what is charged to each.
 
     What follows from lost packets is left out.
     """
@@ -86,9 +92,20 @@ def find_slow(
     ]
     cases = [c for c in cases if not losses.explains(_touched(c, traffic, job), c.shift.excess_ns)]
     cases = [replace(c, shared=_shared_path(c, job, charges)) for c in cases]
+    cases = [_at_queue(c, traffic, job, charges) for c in cases]
     kept = _explain_away(cases, traffic, job, features, paths)
-    verdicts = [(case, slow_verdict(case, traffic, job, features, charges)) for case in kept]
-    return [undecided(v, c, traffic, job) if c.rivals and v.machine else v for c, v in verdicts]
+    found: list[tuple[Verdict, Claim]] = []
+    suspects: set[str] = set()
+    for case in kept:
+        verdict = slow_verdict(case, traffic, job, features, charges)
+        if verdict.machine in suspects:
+            # Which end of the messages is slow was judged with them: its hosts are late for that.
+            continue
+        suspects |= {c.machine for c in verdict.candidates if c.probability >= _SUSPECT}
+        if case.rivals and verdict.machine:
+            verdict = undecided(verdict, case, traffic, job)
+        found.append((verdict, Claim(case.shift.onset, case.shift.end, charged_ns(case, job, paths))))
+    return found
 
 
 def _slow_hosts(
@@ -132,6 +149,20 @@ def _shared_path(case: SlowCase, job: Job, charges: Table) -> tuple[Edge, ...]:
         return ()
     excess = slow_edges(charges, job, (case.shift.onset, case.shift.end))
     return slow_with(job.members[case.names[0]], case.feature, excess)
+
+
+def _at_queue(case: SlowCase, traffic: Traffic, job: Job, charges: Table) -> SlowCase:
+    """The case with the queue that its packets were marked in, against the NIC in front of which that stood.
+
+    Marked packets had left their sender, so that a slow receiver's case is never its sender's.
+    """
+    if case.feature == "host":
+        return case
+    inside = (case.shift.onset, case.shift.end)
+    queue = find_queue(traffic, job, charges, job.members[case.names[0]], case.feature, inside)
+    if queue is None or not queue.slow or queue.receiver is None:
+        return replace(case, queue=queue)
+    return replace(case, queue=queue, names=(job.members.index(queue.receiver),), shared=())
 
 
 def _costs(case: SlowCase, features: Features, usable: NDArray[np.bool_], least_ns: float) -> bool:
@@ -181,14 +212,14 @@ def _explain_away(
     A fault changes what its neighbours do. Peers of one role tell a second fault from that; where only
     the own past can be compared, everybody's differs once somebody is slow, and the costliest must do.
     """
-    # A port that is slow both ways explains both of its edges, and so stands for the larger of the two.
+    # A port that is slow both ways explains both of its edges, and so stands before either of the two.
     cases = sorted(cases, key=lambda c: (-c.shift.excess_ns, c.feature != "port"))
     kept: list[SlowCase] = []
     for case in cases:
         if not kept:
             kept.append(replace(case, rivals=_rivals(case, cases, traffic, job, paths)))
             continue
-        comparable = case.shift.excess_ns >= _SECOND_FAULT * kept[0].shift.excess_ns
+        comparable = one_way_ns(case) >= _SECOND_FAULT * one_way_ns(kept[0])
         if not comparable or case.shift.own_past:
             continue
         if not any(_related(case, k, traffic, job, features, paths) for k in kept):
@@ -233,18 +264,41 @@ def _path_change(case: SlowCase, job: Job, paths: Table) -> list[float]:
     return [float(t[inside].mean() - t[outside].mean()) for t in times]
 
 
+def _waits_for(case: SlowCase, wires: set[int], traffic: Traffic, job: Job, features: Features) -> bool:
+    """Whether a late host may be late on account of NICs whose messages are slow.
+
+    Late input makes no host late, by what charges measure; late acknowledgements do, those of whom it sends
+    to, at the NIC that sends there. A machine that is as late at its other NICs is so by itself: what a slow
+    ring does to these it does to all machines.
+    """
+    sends = [n for n in case.names if any((job.members[n], w) in traffic.edges for w in wires)]
+    others = [n for n in case.names if n not in sends]
+    if any(traffic.endpoints[job.members[n]].series is None for n in case.names):
+        return True
+    if case.shift.onset <= _NO_BEFORE:
+        # Machines differ for good as well, and more than usual while messages are slow.
+        return True
+    if not sends or not others:
+        return bool(sends)
+    apart = excess_of(features.host, replace(case, names=tuple(others)), features)
+    return apart < _SECOND_FAULT * case.shift.excess_ns
+
+
 def _related(a: SlowCase, b: SlowCase, traffic: Traffic, job: Job, features: Features, paths: Table) -> bool:
     """Whether case ``a`` is of the same machine as ``b``, or follows from it as a neighbour's.
 
-    A neighbour of a slow wire is never accused beside it. A neighbour of a slow host may be late for want
-    of acknowledgements, which captures do not tell from its own lateness unless it rules the critical path;
-    who sends to a slow receiver waits for them for certain.
+    Whose messages are slow is never accused beside a slow wire next to it, nor who sends to one. A neighbour
+    of a slow host may be late for want of acknowledgements, which captures do not tell from its own lateness
+    unless it rules the critical path; who sends to a slow receiver waits for them for certain.
     """
     if machine_of(a, traffic, job) == machine_of(b, traffic, job):
         return True
     if a.shared and {*a.shared} == {*b.shared}:
         return True
     ends = (job.members[a.names[0]], job.members[b.names[0]])
+    if a.feature == "host" and b.feature != "host":
+        held_up = b.queue.senders if b.queue is not None else frozenset()
+        return _waits_for(a, {ends[1], *held_up}, traffic, job, features)
     neighbours = ends in traffic.edges or ends[::-1] in traffic.edges
     if a.feature == b.feature == "host":
         if ends in traffic.edges and host_cause_of(b, features)[0] == "receiver_slow":

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from host_ctl.attribute.features import Features
-from host_ctl.diagnose.cases import SlowCase, excess_of, machine_columns, usable_iterations
+from host_ctl.diagnose.cases import SlowCase, excess_of, machine_columns
 from host_ctl.diagnose.decide import Shift
-from host_ctl.diagnose.ends import CONGESTED, EdgeEnds, Side, congested_share, slow_end
+from host_ctl.diagnose.ends import EdgeEnds, Side, congested_share, slow_end
+from host_ctl.diagnose.queues import Queue
 from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
@@ -22,6 +21,8 @@ _CAUSE_OF_SIDE: dict[Side, Cause] = {
     "either": "link_slow",
 }
 _CONTENTION = 0.3
+_QUEUED = 0.9
+_UNDECIDED = 0.5
 _NOT_COMPUTING = 2.0  # times the lag after computing
 
 
@@ -61,15 +62,15 @@ def _host_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features
         ),
     )
     scope: Scope = "nic" if cause == "receiver_slow" else "machine"
-    return _finish(case, job, features, cause, scope, endpoint.machine, None, (), evidence, reason)
+    return _finish(case, job, cause, scope, endpoint.machine, None, (), evidence, reason)
 
 
 def host_cause_of(case: SlowCase, features: Features) -> tuple[Cause, str]:
     """What keeps a host: computing, a busy CPU, or a slow way from its NIC to its memory."""
     excess = case.shift.excess_ns
-    entry, inner, egress = (
-        excess_of(table, case, features) for table in (features.entry, features.inner, features.egress)
-    )
+    entry, inner = (excess_of(table, case, features) for table in (features.entry, features.inner))
+    # A busy CPU hits all NICs of its machine; messages of one of them may be slow on another's account.
+    egress = min(excess_of(features.egress, replace(case, names=(n,)), features) for n in case.names)
     if inner > _CONTENTION * excess and egress > _CONTENTION / 3 * excess:
         return (
             "cpu_contention",
@@ -85,8 +86,10 @@ def _transfer_verdict(
 ) -> Verdict:
     inside = (case.shift.onset, case.shift.end)
     member = job.members[case.names[0]]
-    if congested_share(charges, member, case.feature, inside) >= CONGESTED:
-        return _congestion_verdict(case, traffic, job, features, charges, inside)
+    if case.queue is not None and case.queue.slow and case.queue.receiver is not None:
+        return _queue_verdict(case, case.queue.receiver, case.queue, traffic, job, features)
+    if case.queue is not None:
+        return _congestion_verdict(case, case.queue, traffic, job, features, charges)
     if case.shared:
         return _shared_path_verdict(case, traffic, job, features)
     ends = (
@@ -104,31 +107,53 @@ def _transfer_verdict(
     candidates = tuple(
         Candidate(traffic.endpoints[e].machine, traffic.endpoints[e].nic, p) for e, p in ends.candidates
     )
-    return _finish(
-        case, job, features, cause, scope,
+    return _finish(case, job, cause, scope,
         blamed.machine if blamed else None, blamed.nic if blamed else None,
         candidates, evidence, _reason(ends, traffic),
     )  # fmt: skip
 
 
-def _congestion_verdict(
-    case: SlowCase,
-    traffic: Traffic,
-    job: Job,
-    features: Features,
-    charges: Table,
-    inside: tuple[int, int],
+def _queue_verdict(
+    case: SlowCase, receiver: int, queue: Queue, traffic: Traffic, job: Job, features: Features
 ) -> Verdict:
-    """Slow because the network signalled congestion: the path is to blame, and no machine."""
+    """Everything that is sent to one NIC queues in front of it: its port, its link or its memory is slow."""
+    nic = traffic.endpoints[receiver]
+    evidence = (
+        Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
+        *queue.evidence,
+    )
+    cause: Cause = "nic_slow" if queue.both_ways else "receiver_slow"
+    reason = (
+        "messages to it queue in front of its port, and its own are long under way: it is slow both ways"
+        if queue.both_ways
+        else "messages to it queue in front of it in every iteration, and those to others do not"
+    )
+    candidates = (Candidate(nic.machine, nic.nic, _QUEUED),)
+    return _finish(case, job, cause, "nic", nic.machine, nic.nic, candidates, evidence, reason)
+
+
+def _congestion_verdict(
+    case: SlowCase, queue: Queue, traffic: Traffic, job: Job, features: Features, charges: Table
+) -> Verdict:
+    """Slow because the network signalled congestion: the path is to blame, and no machine.
+
+    Where nothing tells whether the queue stood in front of a NIC or on the way to it, it is a candidate.
+    """
     member = job.members[case.names[0]]
-    share = congested_share(charges, member, case.feature, inside)
+    share = congested_share(charges, member, case.feature, (case.shift.onset, case.shift.end))
     way = "from" if case.feature == "egress" else "to"
     evidence = (
         Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
         Evidence("congestion_signalled", share, 0.0, "share"),
+        *queue.evidence,
     )
     reason = f"messages {way} {traffic.endpoints[member].name} are held up where switches mark packets"
-    return _finish(case, job, features, "congestion", "path", None, None, (), evidence, reason)
+    candidates: tuple[Candidate, ...] = ()
+    if queue.slow is None and queue.receiver is not None:
+        nic = traffic.endpoints[queue.receiver]
+        candidates = (Candidate(nic.machine, nic.nic, _UNDECIDED),)
+        reason += f", on the way to {nic.name} or at its port, which nothing tells apart"
+    return _finish(case, job, "congestion", "path", None, None, candidates, evidence, reason)
 
 
 def _shared_path_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features) -> Verdict:
@@ -139,7 +164,7 @@ def _shared_path_verdict(case: SlowCase, traffic: Traffic, job: Job, features: F
         Evidence("edges_slow_together", float(len(case.shared)), 1.0, "edges"),
     )
     reason = f"messages {names} are long under way at the same time, and only the network joins them"
-    return _finish(case, job, features, "path_collision", "path", None, None, (), evidence, reason)
+    return _finish(case, job, "path_collision", "path", None, None, (), evidence, reason)
 
 
 def _reason(ends: EdgeEnds, traffic: Traffic) -> str:
@@ -154,7 +179,6 @@ def _reason(ends: EdgeEnds, traffic: Traffic) -> str:
 def _finish(
     case: SlowCase,
     job: Job,
-    features: Features,
     cause: Cause,
     scope: Scope,
     machine: str | None,
@@ -163,14 +187,8 @@ def _finish(
     evidence: tuple[Evidence, ...],
     reason: str,
 ) -> Verdict:
+    """The verdict without its cost, which depends on the other faults of the job as well."""
     shift = case.shift
-    inside = np.zeros(len(features.duration_ns), dtype=bool)
-    inside[shift.onset : shift.end] = True
-    usable = usable_iterations(features)
-    now = float(np.median(features.duration_ns[inside]))
-    before = features.duration_ns[usable & ~inside]
-    healthy = float(np.median(before)) if len(before) >= 3 else max(now - shift.excess_ns, 1.0)
-    lost_s = float(np.maximum(features.duration_ns[inside] - healthy, 0).sum()) / 1e9
     where = f"{machine}/{nic}" if machine and nic else machine or "no single machine"
     confidence = _confidence(shift)
     if machine and not candidates:
@@ -187,14 +205,11 @@ def _finish(
         onset_ns=int(job.boundaries_ns[shift.onset]),
         onset_iteration=shift.onset,
         detected_iteration=shift.detected,
-        slowdown=now / healthy,
-        lost_gpu_seconds=lost_s * len(job.members),
+        slowdown=None,
+        lost_gpu_seconds=0.0,
         confidence=confidence,
         evidence=evidence,
-        summary=(
-            f"{where} slows {job.id} ({cause.replace('_', ' ')}): {reason}; "
-            f"{shift.excess_ns / 1e6:.0f} ms of {now / 1e6:.0f} ms per iteration"
-        ),
+        summary=f"{where} slows {job.id} ({cause.replace('_', ' ')}): {reason}",
     )
 
 

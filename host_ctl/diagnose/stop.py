@@ -144,12 +144,11 @@ def _unanswered_verdict(
     cause: Cause = "crash" if crashed else "link_down"
     ends = tuple(
         Candidate(traffic.endpoints[n].machine, traffic.endpoints[n].nic, round(p, 4))
-        for n, p in ([(nic, probability)] if sure else where.nics[:3])
-        if p >= 0.01
+        for n, p in ([(nic, probability)] if sure else where.ends)
     )
     total = int(pending["packets"].sum())
     what = "gets packets and answers none" if crashed else "is not reached any more"
-    name = endpoint.name if sure else " or ".join(c.machine for c in ends)
+    name = endpoint.name if sure else " or ".join(dict.fromkeys(c.machine for c in ends))
     scope: Scope = "machine" if crashed else "nic" if sure else "link"
     return _stop_verdict(
         program, cause, scope,
@@ -203,11 +202,14 @@ def _standing_verdict(
     odd = unlike_before(traffic, program, state.progress)
     owners = {traffic.endpoints[member].machine for member in odd}
     if len(owners) == 1:
-        return _mismatch_verdict(program, state, owners.pop(), sum(odd.values()), iteration, last, silence)
+        others = _waiting(traffic, state, owners)
+        return _mismatch_verdict(
+            program, state, owners.pop(), sum(odd.values()), others, iteration, last, silence
+        )
     machine, probability = next(iter(suspects.items()))
     sure = probability >= _SURE
     ends = tuple(Candidate(m, None, round(p, 4)) for m, p in suspects.items())
-    waiting = len(state.waits)
+    waiting = _waiting(traffic, state, set(suspects))
     reason = (
         f"{machine} has stopped (hang): it has input and credit and sends nothing; {waiting} others wait"
         if sure
@@ -219,14 +221,21 @@ def _standing_verdict(
         probability,
         (
             Evidence("messages_sent", float(_least(state)), float(_usual(state.progress)), "messages"),
-            Evidence("members_waiting", float(waiting), None, "members"),
+            Evidence("members_waiting", float(len(state.waits)), None, "members"),
         ),
         reason,
     )  # fmt: skip
 
 
 def _mismatch_verdict(
-    program: Program, state: Standstill, machine: str, odd: int, iteration: int, last: int, silence: int
+    program: Program,
+    state: Standstill,
+    machine: str,
+    odd: int,
+    others: int,
+    iteration: int,
+    last: int,
+    silence: int,
 ) -> Verdict:
     """One member runs another collective than the rest, who cannot go on with what they get from it."""
     return _stop_verdict(
@@ -238,8 +247,13 @@ def _mismatch_verdict(
             Evidence("members_waiting", float(len(state.waits)), None, "members"),
         ),
         f"{machine} has begun another collective than the others (op mismatch): {odd} messages have sizes "
-        f"that none had before; {len(state.waits)} others wait",
+        f"that none had before; {others} others wait",
     )  # fmt: skip
+
+
+def _waiting(traffic: Traffic, state: Standstill, accused: set[str]) -> int:
+    """How many other machines wait: a machine of several NICs waits once."""
+    return len({traffic.endpoints[m].machine for m in state.waits} - accused)
 
 
 def _suspects(traffic: Traffic, state: Standstill) -> dict[str, float]:
@@ -300,8 +314,9 @@ def _stop_verdict(
         peer=None,
         candidates=candidates,
         onset_ns=last,
-        onset_iteration=iteration,
-        detected_iteration=iteration,
+        # What stops before the first iteration is cut has stopped in the first.
+        onset_iteration=max(iteration, 0),
+        detected_iteration=max(iteration, 0),
         slowdown=None,
         lost_gpu_seconds=silence / 1e9 * len(job.members),
         confidence=min(0.99, confidence),

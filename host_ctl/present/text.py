@@ -70,7 +70,9 @@ def print_report(
 
 
 def _print_verdict(console: Console, verdict: Verdict, jobs: Sequence[Job]) -> None:
-    where = "/".join(p for p in (verdict.machine, verdict.nic) if p) or "no machine"
+    ends = [c.machine for c in verdict.candidates] if verdict.scope == "link" else []
+    where = "/".join(p for p in (verdict.machine, verdict.nic) if p)
+    where = where or " or ".join(dict.fromkeys(ends)) or "no machine"
     console.print(f"[bold]{verdict.severity}[/] {verdict.cause} at {escape(where)} (scope {verdict.scope})")
     facts = [f"confidence {verdict.confidence:.0%}", f"since iteration {verdict.onset_iteration}"]
     if verdict.slowdown is not None:

@@ -19,6 +19,7 @@ _LATTICE_DENSITY = 0.05
 _MAX_LATTICE = 1_000_000
 _MAX_PERIOD = 256
 _MAX_STEPS = 64
+_STRETCHES = 4
 _SHORT = 0.02
 _FLAT = 0.05
 _EXPLAINED = 0.5
@@ -101,8 +102,7 @@ def _lattice_period(
     signal = np.zeros(length)
     signal[at] = np.log1p(silence[on] / (_SHORT * np.percentile(silence[on], 75)))
     first = int((cuts[on][0] - phase) // quantum)
-    explained = {p: _explained(signal, p) for p in range(2, min(_MAX_PERIOD, length // _MIN_UNITS) + 1)}
-    best = max(explained.values(), default=0.0)
+    explained, best = _periods(signal)
     period = 1
     if best >= _EXPLAINED:
         period = min(p for p, share in explained.items() if share >= 0.9 * best)
@@ -117,17 +117,34 @@ def _lattice_period(
     return period, (offset + first) % period
 
 
+def _periods(signal: NDArray[np.float64]) -> tuple[dict[int, float], float]:
+    """What every period explains of the silences, and what the best does.
+
+    Stretches of the run are compared with themselves as well: a fault that begins in its midst gives the
+    iterations other silences, but these go on repeating after as many messages. One beginning spoils one
+    stretch of several; in the run as a whole, it makes several iterations look like one.
+    """
+    periods = range(2, min(_MAX_PERIOD, len(signal) // _MIN_UNITS) + 1)
+    explained = {p: max(_explained(signal, p, 1), _explained(signal, p, _STRETCHES)) for p in periods}
+    return explained, max(explained.values(), default=0.0)
+
+
 def _only_pauses(signal: NDArray[np.float64], period: int) -> bool:
     """Whether a period's longest silence is a few times its others: iterations with a pause now and then."""
     means = np.sort([signal[k::period].mean() for k in range(period)])
     return bool(means[-1] - np.median(means[:-1]) < _A_FEW_TIMES)
 
 
-def _explained(signal: NDArray[np.float64], period: int) -> float:
-    """Share of the signal's variance that a repetition with this period explains (adjusted R^2)."""
-    usable = signal[: len(signal) // period * period].reshape(-1, period)
-    total = float(usable.var())
+def _explained(signal: NDArray[np.float64], period: int, stretches: int) -> float:
+    """Share of the variance within stretches of a run that a repetition with this period explains (adj. R^2).
+
+    A stretch has as many repetitions as tell a pattern, so that long periods get fewer of them.
+    """
+    repeats = len(signal) // period
+    usable = signal[: repeats * period].reshape(-1, period)
+    parts = np.array_split(usable, np.clip(repeats // _MIN_UNITS, 1, stretches))
+    total = sum(part.size * float(part.var()) for part in parts) / usable.size
     if total <= _FLAT:
         return 0.0
-    within = float(((usable - usable.mean(axis=0)) ** 2).sum()) / max(1, usable.size - period)
-    return 1.0 - within / total
+    within = sum(float(((part - part.mean(axis=0)) ** 2).sum()) for part in parts)
+    return 1.0 - within / max(1, usable.size - len(parts) * period) / total

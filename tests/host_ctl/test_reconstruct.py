@@ -209,6 +209,32 @@ def test_operators_merged_inside_iterations_hardly_ever_move_them() -> None:
     assert len(moved) <= 5
 
 
+Pattern = tuple[tuple[int, ...], tuple[int, ...]]
+# Messages of an iteration's operators and the silences behind them (us), of a sharded job of four layers:
+# when all are on time, and when a late rank lets some operators run into each other and parts others.
+ON_TIME: Pattern = ((1, 1, 1, 1, 2, 2, 1, 3), (1140, 1130, 1110, 2500, 2200, 2150, 2450, 1140))
+LATE: Pattern = ((1, 3, 8), (570, 860, 1140))
+
+
+@pytest.mark.parametrize("healthy", [0, 5, 9, 15, 20])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_fault_that_changes_the_silences_leaves_the_iterations_as_they_are(healthy: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    messages, starts, ends, at = [], [], [], 0
+    for iteration in range(20):
+        for volume, silence in zip(*(ON_TIME if iteration < healthy else LATE), strict=True):
+            messages.append(120 * volume)
+            starts.append(at)
+            at += 300_000 * volume
+            ends.append(at)
+            at += int(rng.normal(silence, 0.02 * silence) * 1000)
+    rhythm = find_rhythm(np.array(messages), np.array(starts), np.array(ends))
+    assert rhythm is not None
+    per_unit = np.add.reduceat(np.array(messages), rhythm.first)
+    assert (per_unit[1:-1] == 1440).all()
+    assert 20 <= rhythm.units <= 21
+
+
 def test_one_operator_per_iteration_is_its_own_rhythm() -> None:
     messages, starts, ends = layered(20, 1, seed=1)
     rhythm = find_rhythm(messages, starts, ends)

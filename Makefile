@@ -9,6 +9,8 @@ BIN := .venv/bin
 NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt)
 CXX_FILES := $(filter %.cpp %.hpp,$(NATIVE_SOURCES))
 EXTENSION_SOURCES := $(filter-out native/tests/% native/fuzz/% native/bench/%,$(NATIVE_SOURCES))
+# An editable install knows the modules that there were: it is made anew when their list changes.
+MODULES := .venv/modules-$(firstword $(shell find dpu_app host_ctl sim native/pulse_native -name '*.py' | sort | cksum))
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 .PHONY: setup tools test test-native test-sanitizers test-python test-py310 lint lint-python lint-native \
@@ -33,7 +35,11 @@ tools: .venv/tools-ready
 
 # CMake's install step compares times in whole seconds and would keep an extension built in the
 # same second, so the installed one goes first.
-.venv/native-built: .venv/python-ready $(EXTENSION_SOURCES)
+$(MODULES): .venv/python-ready
+	rm -f .venv/modules-*
+	touch $@
+
+.venv/native-built: .venv/python-ready $(MODULES) $(EXTENSION_SOURCES)
 	rm -f .venv/lib/python3*/site-packages/pulse_native/_*.so
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable '.[head]'
 	$(BIN)/python -c 'import pulse_native'

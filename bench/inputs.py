@@ -16,8 +16,8 @@ from pathlib import Path
 
 from bench.repeat import packet_count, repeat_capture, unpack_capture
 from host_ctl.ingest.naming import CaptureFiles, find_captures
-from sim.run import run_scenario
-from sim.scenarios import build
+from sim.output.run import run_scenario
+from sim.scenarios.lab import build
 
 SCENARIO = "slow_compute-dp-on_entry"
 SEED = 1

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpu_app.wire.frame import CaptureMode
 from host_ctl.ingest.capture_file import CaptureFile
 from host_ctl.ingest.series import Table
-from sim.run import run_scenario
+from sim.output.run import run_scenario
 from sim.spec import JobSpec, NetworkSpec, NoiseSpec, Scenario, StackSpec, TransportSpec
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)

@@ -16,12 +16,12 @@ import numpy as np
 from dpu_app.wire.frame import Frame
 from host_ctl.cli.engine import analyze_paths
 from pulse_native import PacketBatch
-from sim.catalogue import CATALOGUE, Order, build
-from sim.preset_jobs import PRESETS
-from sim.presets import DEFAULT_CLUSTER
-from sim.run import OutputForm, run_scenario
+from sim.output.run import OutputForm, run_scenario
+from sim.output.sinks import SoftwareDpu
+from sim.scenarios.catalogue import CATALOGUE, Order, build
+from sim.scenarios.preset_jobs import PRESETS
+from sim.scenarios.presets import DEFAULT_CLUSTER
 from sim.simulate import Setting, prepare, run
-from sim.sinks import SoftwareDpu
 from sim.spec import CaptureKind, CaptureSpec, Scenario, SimulationError
 
 MESSAGE_TRAIN = 128

@@ -8,9 +8,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from sim.run import run_scenario
-from sim.scenarios import build, names
-from sim.shapes import SHAPES
+from sim.output.run import run_scenario
+from sim.scenarios.lab import build, names
+from sim.scenarios.lab_shapes import SHAPES
 from sim.spec import SimulationError, TxStamp
 
 

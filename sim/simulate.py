@@ -11,13 +11,13 @@ from typing import Protocol
 
 from pulse_native import PacketBatch
 from pulse_native._sim import SentStamp, Sightings, Simulation, Tap, TapMode
-from sim.clocks import NicClock, draw_clock, seed_of, stamp_noise
-from sim.commands import Program
-from sim.faults import STOPS_JOB, Armed, arm, shape
-from sim.plan import Table
+from sim.planning.clocks import NicClock, draw_clock, seed_of, stamp_noise
+from sim.planning.commands import Program
+from sim.planning.faults import STOPS_JOB, Armed, arm, shape
+from sim.planning.plan import Table
+from sim.planning.traffic import add_bandwidth_test, add_storage, trains
+from sim.planning.world import START_NS, World
 from sim.spec import CaptureKind, FaultKind, FaultSpec, Scenario, SimulationError, TxStamp, Workload, stream
-from sim.traffic import add_bandwidth_test, add_storage, trains
-from sim.world import START_NS, World
 
 _EVENTS_PER_STRETCH = 500_000
 _LARGEST_STRETCH_NS = 50_000_000

@@ -113,8 +113,8 @@ def demo(
     keep: Annotated[Path | None, typer.Option(help="Folder in which to keep the captures.")] = None,
 ) -> None:
     """Simulate a small training job with one fault, write its captures, and analyse them."""
-    from sim.run import run_scenario
-    from sim.scenarios import build
+    from sim.output.run import run_scenario
+    from sim.scenarios.lab import build
     from sim.spec import SimulationError
 
     with tempfile.TemporaryDirectory(prefix="pulse-demo-") as scratch:

@@ -21,15 +21,15 @@ from rich.table import Table
 from host_ctl.cli.output import write
 from host_ctl.errors import OutputError, UsageError
 from sim.allowed import ALLOWED
-from sim.catalogue import CATALOGUE, TWO_FAULTS, Choice, Order, build
-from sim.cluster_file import ClusterSpec, read_cluster, to_toml
-from sim.effects import Entry
-from sim.estimate import capture_bytes, packet_views
-from sim.preset_jobs import PRESETS
-from sim.presets import DEFAULT_CLUSTER, NOISES, with_workload
-from sim.run import OutputForm, run_scenario
+from sim.output.run import OutputForm, run_scenario
+from sim.output.truth import Truth
+from sim.scenarios.catalogue import CATALOGUE, TWO_FAULTS, Choice, Order, build
+from sim.scenarios.cluster_file import ClusterSpec, read_cluster, to_toml
+from sim.scenarios.effects import Entry
+from sim.scenarios.estimate import capture_bytes, packet_views
+from sim.scenarios.preset_jobs import PRESETS
+from sim.scenarios.presets import DEFAULT_CLUSTER, NOISES, with_workload
 from sim.spec import CaptureKind, Scenario, SimulationError, TxStamp
-from sim.truth import Truth
 
 _PIPED_WIDTH = 160
 _SMALL_BYTES = 1 << 30  # captures up to this size are written unless asked otherwise

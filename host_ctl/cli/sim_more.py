@@ -13,14 +13,14 @@ import typer
 from host_ctl.cli.output import write
 from host_ctl.cli.sim import check_folder, errors, progress_bar, summary
 from host_ctl.errors import UsageError
-from sim.catalogue import Choice, Order, build
-from sim.cluster_file import read_cluster
-from sim.live import LiveDevice, LiveRun, live_truth, run_live
-from sim.presets import DEFAULT_CLUSTER
-from sim.replay_model import MODELS, Scaling, layout_of
-from sim.replay_run import Replay, prepare_replay
-from sim.run import OutputForm, write_run
-from sim.trace_file import load_trace
+from sim.live.run import LiveDevice, LiveRun, live_truth, run_live
+from sim.output.run import OutputForm, write_run
+from sim.replay.model import MODELS, Scaling, layout_of
+from sim.replay.run import Replay, prepare_replay
+from sim.replay.trace_file import load_trace
+from sim.scenarios.catalogue import Choice, Order, build
+from sim.scenarios.cluster_file import read_cluster
+from sim.scenarios.presets import DEFAULT_CLUSTER
 
 
 class Model(str, Enum):

@@ -42,7 +42,8 @@ class Queue:
 
     ``receiver`` is the NIC that all its packets went to, None when they went to several. ``slow``: that NIC
     itself is slow, True or False where something tells, None where nothing does; ``both_ways``: it sends
-    slowly too; ``behind_tap``: it acknowledges late what has passed its tap. ``senders`` are those whose packets waited.
+    slowly too; ``behind_tap``: it acknowledges late what has passed its tap. ``senders`` are those whose
+    packets waited.
     """
 
     receiver: int | None

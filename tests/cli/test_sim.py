@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from host_ctl.cli import sim as command
-from sim.catalogue import CATALOGUE
-from sim.cluster_file import ClusterSpec, read_cluster
-from sim.preset_jobs import PRESETS
-from sim.presets import DEFAULT_CLUSTER
+from sim.scenarios.catalogue import CATALOGUE
+from sim.scenarios.cluster_file import ClusterSpec, read_cluster
+from sim.scenarios.preset_jobs import PRESETS
+from sim.scenarios.presets import DEFAULT_CLUSTER
 from tests.cli.conftest import Pulse
 
 SMALL = """

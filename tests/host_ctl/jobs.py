@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from host_ctl.cli.engine import Analysis, analyze_paths
-from sim.run import run_scenario
+from sim.output.run import run_scenario
 from sim.spec import FaultKind, FaultSpec, JobSpec, Scenario, StackSpec
 from tests.native.captures import Packet, pcap
 

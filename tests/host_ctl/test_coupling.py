@@ -13,9 +13,9 @@ from host_ctl.align.clock import NicClock
 from host_ctl.attribute.gates import on_same_machine
 from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.reconstruct.coupling import component_of, moved_clock, relate_starts
-from sim.catalogue import Order, build
-from sim.presets import DEFAULT_CLUSTER
-from sim.run import OutputForm, run_scenario
+from sim.output.run import OutputForm, run_scenario
+from sim.scenarios.catalogue import Order, build
+from sim.scenarios.presets import DEFAULT_CLUSTER
 from sim.spec import CaptureKind
 
 TWO_RAILS = replace(

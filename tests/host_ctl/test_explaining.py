@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from host_ctl.cli.engine import Analysis, analyze_paths
-from sim.run import run_scenario
+from sim.output.run import run_scenario
 from sim.spec import (
     Algorithm,
     CreditPolicy,

@@ -9,8 +9,8 @@ import pytest
 
 from host_ctl.attribute.kinds import RING_STEPS
 from host_ctl.cli.engine import analyze_paths
-from sim.run import run_scenario
-from sim.scenarios import build
+from sim.output.run import run_scenario
+from sim.scenarios.lab import build
 
 SOFTROCE = Path(__file__).parents[3] / "shared" / "data" / "softroce"
 

@@ -11,11 +11,11 @@ import pytest
 
 from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.diagnose.verdict import Verdict
-from sim.catalogue import Choice, Order, build
-from sim.presets import DEFAULT_CLUSTER
-from sim.run import OutputForm, run_scenario
+from sim.output.run import OutputForm, run_scenario
+from sim.output.truth import Truth
+from sim.scenarios.catalogue import Choice, Order, build
+from sim.scenarios.presets import DEFAULT_CLUSTER
 from sim.spec import CaptureKind, CaptureSpec
-from sim.truth import Truth
 
 SMALL = replace(
     DEFAULT_CLUSTER, machines=4, nics_per_machine=2, capture=CaptureSpec(kind=CaptureKind.STEERED)

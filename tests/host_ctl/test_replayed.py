@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from host_ctl.cli.engine import Analysis, analyze_paths
-from sim.replay_model import MODELS, Scaling, layout_of
-from sim.replay_run import Replay, prepare_replay
-from sim.run import write_run
-from sim.trace_file import load_trace
+from sim.output.run import write_run
+from sim.replay.model import MODELS, Scaling, layout_of
+from sim.replay.run import Replay, prepare_replay
+from sim.replay.trace_file import load_trace
 
 TRACES = Path(__file__).parents[2].parent / "shared" / "data" / "op-traces"
 

@@ -10,8 +10,8 @@ import pytest
 
 from host_ctl.attribute.states import WaitState
 from host_ctl.cli.engine import Analysis, analyze_paths
-from sim.run import run_scenario
-from sim.scenarios import build
+from sim.output.run import run_scenario
+from sim.scenarios.lab import build
 from tests.host_ctl.jobs import FAULTS, between, shifted, steered, without
 
 VIEWS = {

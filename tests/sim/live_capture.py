@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from sim.live_network import LiveDevice, in_namespace
+from sim.live.network import LiveDevice, in_namespace
 
 _ALL_PROTOCOLS = 3
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6

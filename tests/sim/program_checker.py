@@ -7,12 +7,12 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from sim.collectives import Operation
-from sim.commands import Begin, Compute, Couple, End, Program, Start, Wait
-from sim.replay import programs
-from sim.replay_model import Layout, ModelSpec, Scaling
+from sim.planning.collectives import Operation
+from sim.planning.commands import Begin, Compute, Couple, End, Program, Start, Wait
+from sim.replay.model import Layout, ModelSpec, Scaling
+from sim.replay.programs import programs
+from sim.replay.trace_file import Trace
 from sim.spec import StackSpec
-from sim.trace_file import Trace
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sim.trace_file import Worker
+from sim.replay.trace_file import Worker
 
 Row = dict[str, Any]
 

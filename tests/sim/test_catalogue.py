@@ -10,11 +10,11 @@ from statistics import median
 import pytest
 
 from sim.allowed import ALLOWED
-from sim.catalogue import CATALOGUE, TWO_FAULTS, Choice, Order, build, entries_named
-from sim.cluster_file import ClusterSpec
-from sim.preset_jobs import PRESETS
-from sim.presets import DEFAULT_CLUSTER, NOISES
-from sim.records import iteration_times_ms, records_of
+from sim.output.records import iteration_times_ms, records_of
+from sim.scenarios.catalogue import CATALOGUE, TWO_FAULTS, Choice, Order, build, entries_named
+from sim.scenarios.cluster_file import ClusterSpec
+from sim.scenarios.preset_jobs import PRESETS
+from sim.scenarios.presets import DEFAULT_CLUSTER, NOISES
 from sim.simulate import Outcome, prepare, simulate, without_faults
 from sim.spec import CONTROLS, FaultKind, JobSpec, Scenario, SimulationError, Workload
 

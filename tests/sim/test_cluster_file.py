@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.cluster_file import ClusterSpec, read_cluster, to_toml
-from sim.preset_jobs import PRESETS
-from sim.presets import DEFAULT_CLUSTER, with_workload
+from sim.scenarios.cluster_file import ClusterSpec, read_cluster, to_toml
+from sim.scenarios.preset_jobs import PRESETS
+from sim.scenarios.presets import DEFAULT_CLUSTER, with_workload
 from sim.spec import Algorithm, CaptureKind, JobSpec, SimulationError, TxStamp, Workload
 
 

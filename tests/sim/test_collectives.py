@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sim.collectives import double_tree_parents, slots_of
+from sim.planning.collectives import double_tree_parents, slots_of
+from sim.planning.workloads import WARM_UP_BYTES
 from sim.spec import (
     Algorithm,
     CreditPolicy,
@@ -22,7 +23,6 @@ from sim.spec import (
     StackSpec,
     Workload,
 )
-from sim.workloads import WARM_UP_BYTES
 from tests.sim.watching import Watched, ran, watch
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sim import simulate as stretches
-from sim.run import run_scenario
+from sim.output.run import run_scenario
 from sim.spec import (
     CaptureKind,
     CaptureSpec,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pulse_native._sim import ActionKind
-from sim.scenarios import build, names
+from sim.scenarios.lab import build, names
 from sim.spec import (
     ClockSpec,
     FaultKind,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pulse_native._sim import ActionKind, CaptureWriter, Verb
-from sim.run import run_scenario
+from sim.output.run import run_scenario
 from sim.spec import NetworkSpec
 from tests.sim import naive_headers as naive
 from tests.sim.bench import PS_PER_NS, Bench

@@ -20,12 +20,12 @@ import pytest
 import pulse_native
 from host_ctl.cli.engine import analyze_paths
 from pulse_native import PacketBatch
-from sim.live import LiveRun, in_true_time, live_truth, run_live
-from sim.live_messages import HEADER, Chunk, packet_messages
-from sim.live_network import LiveNetwork, remove_leftovers
-from sim.live_sink import LiveSink
-from sim.run import run_scenario
-from sim.scenarios import build
+from sim.live.messages import HEADER, Chunk, packet_messages
+from sim.live.network import LiveNetwork, remove_leftovers
+from sim.live.run import LiveRun, in_true_time, live_truth, run_live
+from sim.live.sink import LiveSink
+from sim.output.run import run_scenario
+from sim.scenarios.lab import build
 from sim.simulate import prepare, run
 from sim.spec import (
     CaptureSpec,
@@ -49,7 +49,7 @@ needs_root = pytest.mark.skipif(
 # Prints a line when the devices are there, and sends for a minute.
 _LONG_RUN = """
 import sys
-from sim.live import run_live
+from sim.live.run import run_live
 from tests.sim.test_live import job
 run_live(job(), 0.002, ready=lambda devices: print(*{d.namespace for d in devices}, flush=True))
 """

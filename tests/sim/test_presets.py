@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from pulse_native import PacketBatch
-from sim.estimate import capture_bytes, packet_views
-from sim.preset_jobs import PRESETS, SMALLEST_BUCKET_BYTES
-from sim.presets import DEFAULT_CLUSTER, DEFAULT_STEPS, DEFAULT_WORKLOAD, NOISES, with_workload
-from sim.records import iteration_times_ms, records_of
+from sim.output.records import iteration_times_ms, records_of
+from sim.planning.workloads import bucket_sizes
+from sim.scenarios.estimate import capture_bytes, packet_views
+from sim.scenarios.preset_jobs import PRESETS, SMALLEST_BUCKET_BYTES
+from sim.scenarios.presets import DEFAULT_CLUSTER, DEFAULT_STEPS, DEFAULT_WORKLOAD, NOISES, with_workload
 from sim.simulate import simulate
 from sim.spec import CaptureKind, JobSpec, Scenario, SimulationError, TxStamp, Workload
-from sim.workloads import bucket_sizes
 
 SMALL = replace(DEFAULT_CLUSTER, machines=4, nics_per_machine=1)
 

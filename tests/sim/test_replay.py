@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from sim.replay import programs
-from sim.replay_model import MODELS, Layout, ModelSpec, Scaling, layout_of
-from sim.schedule import (
+from sim.replay.model import MODELS, Layout, ModelSpec, Scaling, layout_of
+from sim.replay.programs import programs
+from sim.replay.schedule import (
     Collective,
     Floors,
     Source,
@@ -28,8 +28,8 @@ from sim.schedule import (
     schedule,
     slowed_workers,
 )
+from sim.replay.trace_file import OpType, Trace, Worker, load_trace
 from sim.spec import SimulationError, StackSpec
-from sim.trace_file import OpType, Trace, Worker, load_trace
 from tests.sim.program_checker import Checker
 from tests.sim.small_trace import Row, small_rows, write
 
@@ -247,7 +247,7 @@ def test_the_checker_notices_a_worker_that_leaves_something_out(
         items = schedule(trace, step, worker, floors)
         return items if worker != (1, 0) else [item for item in items if item is not left_out]
 
-    monkeypatch.setattr("sim.replay.schedule", forgetful)
+    monkeypatch.setattr("sim.replay.programs.schedule", forgetful)
     assert Checker(small, SMALL, layout_of(small, 4), 1, Scaling(1.0, 1.0)).stuck
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sim.__main__ import main
-from sim.run import run_scenario
+from sim.output.run import run_scenario
 from sim.spec import ClockSpec, FaultKind, FaultSpec, JobSpec, TxStamp, Workload
 from tests.sim.bench import Bench
 from tests.sim.watching import watch

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pulse_native import PacketBatch
-from sim.catalogue import Order, build
-from sim.presets import DEFAULT_CLUSTER
+from sim.scenarios.catalogue import Order, build
+from sim.scenarios.presets import DEFAULT_CLUSTER
 from sim.simulate import simulate
 from sim.spec import FaultKind, FaultSpec, JobSpec, Scenario
 

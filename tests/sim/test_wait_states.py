@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from sim.records import NEVER, records_of
+from sim.output.records import NEVER, records_of
+from sim.output.wait_states import STATES, wait_states
 from sim.simulate import simulate
 from sim.spec import CreditPolicy, CreditStyle, FaultKind, FaultSpec, JobSpec, Scenario, StackSpec, Workload
-from sim.wait_states import STATES, wait_states
 
 TRANSFER, HOST, WAIT_CREDIT, WAIT_INPUT = range(len(STATES))
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from pulse_native import PacketBatch
-from sim.plan import Table
-from sim.records import Records, StepTimes, iteration_times_ms, records_of
+from sim.output.records import Records, StepTimes, iteration_times_ms, records_of
+from sim.planning.plan import Table
+from sim.planning.world import LaneInfo, World
 from sim.simulate import Outcome, simulate
 from sim.spec import Scenario
-from sim.world import LaneInfo, World
 
 _PSN_SPAN = 1 << 24
 

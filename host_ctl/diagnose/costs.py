@@ -45,6 +45,8 @@ class Cost:
 
 def share_costs(features: Features, usable: NDArray[np.bool_], claims: Sequence[Claim]) -> list[Cost]:
     """The cost of every fault of a job. ``usable`` marks the iterations that can be compared."""
+    if not claims:
+        return []
     duration = features.duration_ns.astype(np.float64)
     inside = np.zeros((len(claims), len(duration)), dtype=bool)
     for row, claim in zip(inside, claims, strict=True):

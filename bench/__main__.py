@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.inputs import BenchInput, given_captures, simulated_captures
 from bench.offline import OfflineResult, measure_offline
+from bench.picture import report_picture
 from bench.reality import report_reality
 from bench.segmentation import report_segmentation
 from bench.simulator import report_modes, report_speed
@@ -30,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
             return report_reality(options.captures, twin=options.twin, as_json=options.json)
         if options.command == "simulator":
             return report_speed(as_json=options.json)
+        if options.command == "picture":
+            return report_picture(options.scenario, options.seed, options.out)
         if options.command == "modes":
             return report_modes(options.runs, options.seed, as_json=options.json)
         result = _offline(options)
@@ -70,6 +73,10 @@ def _parser() -> argparse.ArgumentParser:
     reality.add_argument("--json", action="store_true", help="print the result as JSON")
     simulator = commands.add_parser("simulator", help="speed and memory of the default scenario, by mode")
     simulator.add_argument("--json", action="store_true", help="print the result as JSON")
+    picture = commands.add_parser("picture", help="one simulated iteration of all NICs as a PNG")
+    picture.add_argument("scenario", help="a name of pulse sim list")
+    picture.add_argument("--seed", type=int, default=1, help="seed of the scenario (%(default)s)")
+    picture.add_argument("--out", type=Path, required=True, metavar="FILE.png", help="file to write")
     modes = commands.add_parser("modes", help="verdicts from packet and from message mode, run by run")
     modes.add_argument("--runs", type=int, default=200, help="runs, drawn from the catalogue (%(default)s)")
     modes.add_argument("--seed", type=int, default=1, help="what they are drawn from (%(default)s)")

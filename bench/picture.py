@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pulse_native import PacketBatch
-from sim.simulate import Setting
+from sim.output.records import records_of
+from sim.scenarios.catalogue import Order, build
+from sim.simulate import Setting, prepare, run
+from sim.spec import ClockSpec
 
 _ROW_PIXELS = 8
+_BINS = 1400
 _GAP_PIXELS = 4
 _SENT = np.array([255, 150, 30])
 _RECEIVED = np.array([40, 120, 255])
@@ -84,3 +89,19 @@ def write_png(path: Path, pixels: Pixels) -> None:
         + chunk(b"IDAT", zlib.compress(lines, 9))
         + chunk(b"IEND", b"")
     )
+
+
+def report_picture(scenario: str, seed: int, path: Path) -> int:
+    """Draw one iteration of a scenario, the one after its onset, with perfect clocks; 0 = done."""
+    made = replace(build(Order(scenario, seed)), clock=ClockSpec())
+    wanted = made.fault.onset_step + 1 if made.fault is not None else 1
+    records = records_of(run(prepare(made), None))
+    steps = [step for of_rank in records.steps.values() for step in of_rank if step.step == wanted]
+    if not steps or any(step.end_ns < 0 for step in steps):
+        raise ValueError(f"scenario {scenario} has no whole iteration {wanted} to draw")
+    setting = prepare(made)
+    begin_ns, end_ns = min(step.begin_ns for step in steps), max(step.end_ns for step in steps)
+    sink = RateSink(setting, begin_ns, end_ns, _BINS)
+    run(setting, sink)
+    write_png(path, draw(sink.shares(), made.nics_per_machine))
+    return 0

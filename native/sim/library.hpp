@@ -142,6 +142,8 @@ class Library final : public TransportUser {
     std::vector<Stream> streams;
   };
 
+  static constexpr std::uint32_t kLaneBits = 29;  // of a host action's subject; the rest says what is to be done
+
   // library_lane.cpp
   void ask_host(std::uint32_t rank, HostWork work, std::uint32_t lane, std::uint32_t number);
   void do_host_work(HostWork work, std::uint32_t lane_number, std::uint32_t slot);

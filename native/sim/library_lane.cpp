@@ -18,8 +18,6 @@ constexpr std::uint64_t kInjectionAddress = 1ULL << 40;
 
 constexpr double kBusyPart = 4;
 
-constexpr std::uint32_t kLaneBits = 29;  // of an event's subject; the rest says what the host is to do
-
 }  // namespace
 
 // What is asked for while the thread is away is done in one go when it comes back: only a part of the fixed

@@ -11,7 +11,6 @@ namespace pulse::sim {
 
 namespace {
 
-constexpr std::uint32_t kLaneBits = 29;
 constexpr Picoseconds kWakePs = 500'000;  // from the end of the last operation until a waiting program goes on
 
 }  // namespace

@@ -78,12 +78,6 @@ class Fabric:
             return []
         return [self._uplink(self.uplink, leaf, plane) for plane in range(self.spec.uplinks)]
 
-    def downlinks_of(self, leaf: Leaf) -> list[int]:
-        """All ports from above to a leaf."""
-        if self.spec.leaves < 2 and not self.spec.spine:
-            return []
-        return [self._uplink(self.downlink, leaf, plane) for plane in range(self.spec.uplinks)]
-
     def _uplink(self, table: dict[tuple[Leaf, int], int], leaf: Leaf, plane: int) -> int:
         key = leaf, plane
         if key not in table:

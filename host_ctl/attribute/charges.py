@@ -14,12 +14,14 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from host_ctl.attribute.congestion import congested_transfers
-from host_ctl.attribute.gates import Gates, Grants, Sharing
+from host_ctl.attribute.congestion import paced_transfers
+from host_ctl.attribute.gates import Gates, Grants
+from host_ctl.attribute.needs import Sharing
 from host_ctl.attribute.program import Program, iteration_of_rows
+from host_ctl.attribute.service import service_times
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.repairs import LossPlace
-from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
+from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival
 
 
 class Charge(IntEnum):
@@ -52,7 +54,6 @@ network signalled congestion."""
 
 _NORMAL = 0.25
 _COMPUTING = 0.2
-_QUICKEST = 0.01
 
 
 def charge_all(
@@ -65,16 +66,17 @@ def charge_all(
 ) -> Table:
     """All charges of a job, in order of time."""
     normal_send = _normal_lags(program, gates, sharing)
-    post_lag = _credit_lags(program, grants, sharing)
+    post_lag = credit_lags(program, grants, sharing)
     _tighten_by_entry(program, normal_send, post_lag)
     parts = []
     for index, gate in enumerate(gates):
         parts.append(_late_sends(traffic, program, gate, normal_send[index]))
         parts.append(_late_credits(traffic, program, gate, normal_send[index], post_lag[index]))
-    parts.append(_slow_transfers(traffic, program))
+    excess = transfer_excess(traffic, program, sharing)
+    parts.append(_slow_transfers(traffic, program, excess))
     charges = np.concatenate(parts)
     charges["iteration"] = iteration_of_rows(traffic, program)[charges["row"]]
-    charges["paced"] = congested_transfers(traffic)[charges["row"]]
+    charges["paced"] = paced_transfers(traffic, program, excess)[charges["row"]]
     _mark_repairs(charges, repairs)
     return charges[np.argsort(charges["start"], kind="stable")]
 
@@ -87,13 +89,13 @@ def ready_ns(gate: Gates) -> NDArray[np.int64]:
 def _pool_key(program: Program, lane_index: int, sharing: Sharing) -> Hashable:
     lane, place = program.lanes[lane_index], sharing.places.lanes[lane_index]
     if lane.group in sharing.groups:
-        return ("group", lane.group, lane.volume)
+        return ("group", lane.group, lane.volume, lane.channel)
     if place is not None:
         return ("place", place)
     return ("lane", lane_index)
 
 
-def _pooled(
+def pooled(
     program: Program,
     lags: list[NDArray[np.float64]],
     sharing: Sharing,
@@ -135,12 +137,12 @@ def _normal_lags(program: Program, gates: tuple[Gates, ...], sharing: Sharing) -
         held = (gate.credit_ns != MISSING) & (gate.credit_ns - ready > 0.2 * (gate.start_ns - ready))
         every.append(lag)
         free.append(np.where(held, np.nan, lag))
-    normal = _pooled(program, free, sharing, _low)
-    fallback = _pooled(program, every, sharing, _low)
+    normal = pooled(program, free, sharing, _low)
+    fallback = pooled(program, every, sharing, _low)
     return [np.where(np.isnan(n), f, n) for n, f in zip(normal, fallback, strict=True)]
 
 
-def _credit_lags(
+def credit_lags(
     program: Program, grants: tuple[Grants, ...], sharing: Sharing
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Per lane and message: how late its credit was after what the receiver needed, and the norm of that."""
@@ -148,7 +150,7 @@ def _credit_lags(
     for given in grants:
         known = (given.posted_ns != MISSING) & (given.input_ns != MISSING)
         lags.append(np.where(known, given.posted_ns - given.input_ns, np.nan).astype(np.float64))
-    return list(zip(lags, _pooled(program, lags, sharing, _low), strict=True))
+    return list(zip(lags, pooled(program, lags, sharing, _low), strict=True))
 
 
 def _tighten_by_entry(
@@ -211,36 +213,33 @@ def _plus(ns: NDArray[np.int64], add: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.where(ns == MISSING, MISSING, ns + np.nan_to_num(add).astype(np.int64))
 
 
-def _slow_transfers(traffic: Traffic, program: Program) -> Table:
-    """Messages that were under way for longer than their group's median for their size."""
-    parts = []
-    for number in range(len(program.job.timelines)):
-        rows = np.concatenate([lane.rows for lane in program.lanes if lane.group == number])
-        t = traffic.transfers[rows]
-        start, end = send_start(t), arrival(t)
-        took = end - start - _least_transit(t)
-        sizes, which = np.unique(t["bytes"], return_inverse=True)
-        normal = np.array([np.median(took[which == i]) for i in range(len(sizes))])[which].astype(np.int64)
-        no = np.zeros(len(rows), dtype=bool)
-        parts.append(_charges(traffic, rows, end - (took - normal), end, took > normal, Charge.TRANSFER, no))
-    return np.concatenate(parts)
+def transfer_excess(traffic: Traffic, program: Program, sharing: Sharing) -> NDArray[np.int64]:
+    """By how much every message was under way for longer than is usual (ns, >= 0), 0 for those of other jobs.
 
-
-def _least_transit(t: Table) -> NDArray[np.int64]:
-    """The least time from an edge's sender to its receiver, per transfer (ns), 0 where one end is unseen.
-
-    Two clocks can be compared to within the asymmetry of their paths only, and that error is the same for
-    every message of an edge. Its least transit is therefore taken out: what counts is how much longer a
-    message takes than the quickest.
+    What is usual is told by the time that a message takes with its ports for itself: members of a symmetric
+    group share the median for a size, elsewhere the low quartile of the same place tells.
     """
-    seen = (t["tx_start"] != MISSING) & (t["rx_start"] != MISSING)
-    transit = np.where(seen, t["rx_start"] - t["tx_start"], 0)
-    out = np.zeros(len(t), dtype=np.int64)
-    for edge in np.unique(t["edge"]):
-        mine = (t["edge"] == edge) & seen
-        if mine.any():
-            out[mine] = np.quantile(transit[mine], _QUICKEST).astype(np.int64)
-    return out
+    took, alone = service_times(traffic, program)
+    by_place = pooled(program, [alone[lane.rows] for lane in program.lanes], sharing, _low)
+    usual = np.zeros(len(took))
+    for number, timeline in enumerate(program.job.timelines):
+        mine = [i for i, lane in enumerate(program.lanes) if lane.group == number]
+        rows = np.concatenate([program.lanes[i].rows for i in mine])
+        if number in sharing.groups or not timeline.regular:
+            sizes, which = np.unique(traffic.transfers["bytes"][rows], return_inverse=True)
+            usual[rows] = np.array([np.median(alone[rows][which == i]) for i in range(len(sizes))])[which]
+        else:
+            usual[rows] = np.concatenate([by_place[i] for i in mine])
+    slower = 1.0 - np.minimum(usual / np.maximum(alone, 1.0), 1.0)
+    return np.asarray(took * slower, dtype=np.int64)
+
+
+def _slow_transfers(traffic: Traffic, program: Program, excess_ns: NDArray[np.int64]) -> Table:
+    """Messages that were under way for longer than usual."""
+    rows = np.concatenate([lane.rows for lane in program.lanes])
+    excess, end = excess_ns[rows], arrival(traffic.transfers[rows])
+    no = np.zeros(len(rows), dtype=bool)
+    return _charges(traffic, rows, end - excess, end, excess > 0, Charge.TRANSFER, no)
 
 
 def _mark_repairs(charges: Table, repairs: Table) -> None:

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers during which the network signalled congestion: CNPs to the sender, or marks on the data."""
+"""Transfers that the network held back: CNPs to the sender or marks on the data, and what follows from them.
+
+A sender that was told of congestion goes on slowly for a while after the last signal (DCQCN takes
+milliseconds to recover, Zhu et al., SIGCOMM 2015), so that what it sends until it is quick again is slow for
+the same reason.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpu_app.wire.records import EventKind
+from host_ctl.attribute.program import Program
 from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
+
+_SLOWER = 0.25
+
+
+def paced_transfers(traffic: Traffic, program: Program, excess_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """One flag per transfer: congestion was signalled while it was under way, or before it and the lane has
+    been slow ever since. ``excess_ns`` is by how much each took longer than usual."""
+    paced = congested_transfers(traffic)
+    t = traffic.transfers
+    took = np.maximum(arrival(t) - send_start(t), 1)
+    for lane in program.lanes:
+        slow = excess_ns[lane.rows] >= _SLOWER * (took - excess_ns)[lane.rows]
+        number = np.arange(len(lane.rows))
+        signalled = np.maximum.accumulate(np.where(paced[lane.rows], number, -1))
+        recovered = np.maximum.accumulate(np.where(slow, -1, number))
+        paced[lane.rows] |= slow & (signalled > recovered)
+    return paced
 
 
 def congested_transfers(traffic: Traffic) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from host_ctl.attribute.gates import Needs
+from host_ctl.attribute.needs import Needs
 from host_ctl.attribute.program import Program
 
 RING_STEPS = "reduce_scatter_or_all_gather"
@@ -31,7 +31,9 @@ def operator_kinds(program: Program, needs: Needs) -> tuple[str, ...]:
 def _ring_kind(program: Program, needs: Needs, number: int, members: int) -> str:
     chunk = _first_chunk(program, needs, number)
     timeline = program.job.timelines[number]
-    sent = float(np.median([o.messages for o in timeline.operators])) / len(timeline.group.edges)
+    sent = float(np.median([o.messages for o in timeline.operators])) / sum(
+        lane.group == number for lane in program.lanes
+    )
     if not chunk:
         return "ring"
     steps = sent / chunk

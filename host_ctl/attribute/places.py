@@ -91,19 +91,26 @@ def _joined_stages(
 
 def _shape(program: Program, number: int, order: list[int]) -> Place:
     """What equal pipelines have in common: how many stages, and what each sends to the next and back."""
-    volume = {(lane.src, lane.dst): lane.volume for lane in program.lanes if lane.group == number}
+    volume: dict[tuple[int, int], int] = {}
+    for lane in program.lanes:
+        if lane.group == number:
+            volume[lane.src, lane.dst] = volume.get((lane.src, lane.dst), 0) + lane.volume
     return tuple((volume[a, b], volume[b, a]) for a, b in pairwise(order))
 
 
 def _stage_order(program: Program, number: int) -> list[int] | None:
     """The members of a group that is a chain, the first stage first; None when it is none, or unclear."""
     lanes = [lane for lane in program.lanes if lane.group == number]
-    following: dict[int, list[int]] = {}
+    following: dict[int, set[int]] = {}
     for lane in lanes:
-        following.setdefault(lane.src, []).append(lane.dst)
+        following.setdefault(lane.src, set()).add(lane.dst)
     members = program.job.timelines[number].group.members
-    ends = [m for m in members if len(following.get(m, ())) == 1]
-    if len(ends) != 2 or len(lanes) != 2 * (len(members) - 1) or not all(lane.volume for lane in lanes):
+    ends = [m for m in members if len(following.get(m, set())) == 1]
+    if (
+        len(ends) != 2
+        or len({lane.edge for lane in lanes}) != 2 * (len(members) - 1)
+        or not all(lane.volume for lane in lanes)
+    ):
         return None
     order = [ends[0]]
     while len(order) < len(members):

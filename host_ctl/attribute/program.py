@@ -8,7 +8,9 @@ operators they hold.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +26,17 @@ UNKNOWN = -1
 class Lane:
     """The messages of one edge, from endpoint ``src`` to ``dst``, in order of sending.
 
-    ``rows`` index the transfers; ``unit`` is each message's iteration of the job (UNKNOWN outside),
-    ``place`` its number within the group's unit ``group_unit``; ``base[k]`` counts the messages before
-    iteration k (UNKNOWN when the edge did not take part in it), ``first[u]`` those before the group's
-    unit u; ``iteration_of_unit`` maps units to iterations. ``volume`` is the usual number per iteration,
-    0 when it varies.
+    Where the connections of an edge each carry the same in every iteration they are channels, which work
+    apart from each other: then each is a lane. ``links`` are the lane's connections. ``rows`` index the
+    transfers; ``unit`` is each message's iteration of the job (UNKNOWN outside), ``place`` its number within
+    the group's unit ``group_unit``; ``base[k]`` counts the messages before iteration k (UNKNOWN when the
+    edge did not take part in it), ``first[u]`` those before the group's unit u; ``iteration_of_unit`` maps
+    units to iterations. ``volume`` is the usual number per iteration, 0 when it varies. Lanes of one
+    ``channel`` cut what they carry into equal messages, so that their places mean the same.
     """
 
     edge: int
+    links: tuple[int, ...]
     src: int
     dst: int
     group: int
@@ -43,6 +48,7 @@ class Lane:
     first: NDArray[np.int64]
     iteration_of_unit: NDArray[np.int64]
     volume: int
+    channel: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class Arrivals:
     endpoint: int
     group: int
     edges: tuple[int, ...]
+    links: tuple[int, ...]
     times: NDArray[np.int64]
     rows: NDArray[np.int64]
     base: NDArray[np.int64]
@@ -78,7 +85,12 @@ def lay_out(traffic: Traffic, job: Job) -> Program:
     arrivals: list[Arrivals] = []
     for number, timeline in enumerate(job.timelines):
         unit_of_row, iteration_of_unit = _units(timeline, job)
-        mine = [_lane(e, number, traffic, unit_of_row, iteration_of_unit, job) for e in timeline.group.edges]
+        mine = [
+            lane
+            for edge in timeline.group.edges
+            for lane in _lanes_of_edge(edge, number, traffic, unit_of_row, iteration_of_unit, job)
+        ]
+        mine = _with_channels(mine, traffic)
         lanes.extend(mine)
         for member in timeline.group.members:
             incoming = [lane for lane in mine if traffic.edges[lane.edge][1] == member]
@@ -140,6 +152,58 @@ def _iteration_of_unit(timeline: GroupTimeline, job: Job) -> NDArray[np.int64]:
     return np.where(first, iteration, UNKNOWN)
 
 
+def _lanes_of_edge(
+    edge: int,
+    number: int,
+    traffic: Traffic,
+    unit_of_row: dict[int, int],
+    iteration_of_unit: NDArray[np.int64],
+    job: Job,
+) -> list[Lane]:
+    """The lanes of an edge: its channels, or all of it where connections take turns.
+
+    Messages that take turns belong to one order, and their number per connection changes between iterations
+    unless it happens to be a multiple. Of what all-to-all sends only the whole counts.
+    """
+    links = sorted(i for i in job.timelines[number].group.links if traffic.links[i].edge == edge)
+    make = partial(_lane, edge, number, traffic, unit_of_row, iteration_of_unit, job)
+    whole = make(tuple(links))
+    if len(links) == 1 or not whole.volume or job.timelines[number].group.algorithm == "alltoall":
+        return [whole]
+    channels = [make((link,)) for link in links]
+    whole_known = int((whole.base != UNKNOWN).sum())
+    alike = len({lane.volume for lane in channels}) == 1 and channels[0].volume > 0
+    if alike and all(int((lane.base != UNKNOWN).sum()) == whole_known for lane in channels):
+        return channels
+    return [whole]
+
+
+def _with_channels(lanes: list[Lane], traffic: Traffic) -> list[Lane]:
+    """The lanes of a group with their channels, told apart by how they cut an iteration into messages.
+
+    Only where every edge has the same channels does that say which of one edge corresponds to which of
+    another: ranks may cut alike at different places. Then the bytes per iteration may tell.
+    """
+    sizes = [_usual_sizes(lane, traffic) for lane in lanes]
+    for keys in (sizes, [sum(one) for one in sizes]):
+        edges_of: dict[Hashable, list[int]] = {}
+        for lane, key in zip(lanes, keys, strict=True):
+            edges_of.setdefault(key, []).append(lane.edge)
+        if len({tuple(sorted(edges)) for edges in edges_of.values()}) == 1:
+            order = {key: number for number, key in enumerate(sorted(edges_of, key=repr))}
+            return [replace(lane, channel=order[key]) for lane, key in zip(lanes, keys, strict=True)]
+    return lanes
+
+
+def _usual_sizes(lane: Lane, traffic: Traffic) -> tuple[int, ...]:
+    """The sizes of a lane's messages in an iteration, by the median over iterations at each place."""
+    known = np.flatnonzero(lane.unit != UNKNOWN)
+    if not lane.volume or not len(known):
+        return ()
+    size = traffic.transfers["bytes"][lane.rows[known]].reshape(-1, lane.volume)
+    return tuple(np.median(size, axis=0).astype(np.int64).tolist())
+
+
 def _lane(
     edge: int,
     number: int,
@@ -147,9 +211,9 @@ def _lane(
     unit_of_row: dict[int, int],
     iteration_of_unit: NDArray[np.int64],
     job: Job,
+    links: tuple[int, ...],
 ) -> Lane:
-    links = {i for i in job.timelines[number].group.links if traffic.links[i].edge == edge}
-    rows = np.flatnonzero(np.isin(traffic.transfers["link"], sorted(links)))
+    rows = np.flatnonzero(np.isin(traffic.transfers["link"], links))
     rows = rows[np.argsort(send_start(traffic.transfers[rows]), kind="stable")]
     unit = np.array([unit_of_row[r] for r in rows.tolist()])
     first = np.searchsorted(unit, np.arange(len(iteration_of_unit)))
@@ -167,7 +231,9 @@ def _lane(
     iteration = iteration_of_unit[unit]
     iteration = np.where(base[iteration] == UNKNOWN, UNKNOWN, iteration)
     src, dst = traffic.edges[edge]
-    return Lane(edge, src, dst, number, rows, iteration, unit, place, base, first, iteration_of_unit, volume)
+    return Lane(
+        edge, links, src, dst, number, rows, iteration, unit, place, base, first, iteration_of_unit, volume
+    )
 
 
 def _has_arrived(traffic: Traffic, endpoint: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -194,4 +260,5 @@ def _arrivals(endpoint: int, number: int, lanes: list[Lane], traffic: Traffic) -
     base = np.where((bases == UNKNOWN).any(axis=0), UNKNOWN, bases.sum(axis=0))
     first = np.sum([lane.first for lane in lanes], axis=0)
     edges = tuple(lane.edge for lane in lanes)
-    return Arrivals(endpoint, number, edges, times[order], rows[order], base, first)
+    links = tuple(link for lane in lanes for link in lane.links)
+    return Arrivals(endpoint, number, edges, links, times[order], rows[order], base, first)

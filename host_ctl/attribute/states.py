@@ -46,7 +46,9 @@ class WaitState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateTimes:
-    """Time per state of one group: ``ns[operator, edge, state]``, edges in the group's order."""
+    """Time per state of one group: ``ns[operator, edge, state]``, edges in the group's order.
+
+    An edge of several channels has the mean of their times."""
 
     group: int
     edges: tuple[int, ...]
@@ -63,23 +65,36 @@ def wait_states(
     for number, timeline in enumerate(program.job.timelines):
         edges = timeline.group.edges
         ns = np.zeros((len(timeline.operators), len(edges), len(WaitState)), dtype=np.int64)
-        for lane, gate in zip(program.lanes, gates, strict=True):
-            if lane.group == number:
-                _add_lane(ns[:, edges.index(lane.edge)], traffic, timeline, lane, gate, lost, congested)
+        mine = [(lane, gate) for lane, gate in zip(program.lanes, gates, strict=True) if lane.group == number]
+        for position, edge in enumerate(edges):
+            channels = [(lane, gate) for lane, gate in mine if lane.edge == edge]
+            whole = sum(
+                (_lane_states(traffic, timeline, lane, gate, lost, congested) for lane, gate in channels),
+                start=ns[:, position],
+            )
+            ns[:, position] = _shared_out(whole, len(channels))
         found.append(StateTimes(number, edges, ns))
     return tuple(found)
 
 
-def _add_lane(
-    ns: NDArray[np.int64],
+def _shared_out(ns: NDArray[np.int64], channels: int) -> NDArray[np.int64]:
+    """The mean over an edge's channels, in whole ns, with what rounding leaves in the largest state."""
+    mean = ns // channels
+    rest = ns.sum(axis=1) // channels - mean.sum(axis=1)
+    mean[np.arange(len(mean)), mean.argmax(axis=1)] += rest
+    return mean
+
+
+def _lane_states(
     traffic: Traffic,
     timeline: GroupTimeline,
     lane: Lane,
     gate: Gates,
     lost: NDArray[np.int64],
     congested: NDArray[np.bool_],
-) -> None:
-    """Add one lane's states to ``ns[operator, state]``."""
+) -> NDArray[np.int64]:
+    """One lane's time per state, ``ns[operator, state]``."""
+    ns = np.zeros((len(timeline.operators), len(WaitState)), dtype=np.int64)
     t = traffic.transfers[lane.rows]
     operator = _operator_of(timeline, lane)
     begin = np.array([o.start_ns for o in timeline.operators])[operator]
@@ -102,6 +117,7 @@ def _add_lane(
         np.add.at(ns, (operator, state), length)
     # What is left of each operator after the lane's last message; all of it where the lane had none.
     ns[:, WaitState.COMPLETE] += finish - np.array([o.start_ns for o in timeline.operators]) - ns.sum(axis=1)
+    return ns
 
 
 def _operator_of(timeline: GroupTimeline, lane: Lane) -> NDArray[np.int64]:

@@ -14,11 +14,13 @@ from host_ctl.align.clock import Alignment
 from host_ctl.align.solve import align
 from host_ctl.attribute.charges import charge_all
 from host_ctl.attribute.features import Features, extract_features
-from host_ctl.attribute.gates import find_gates, find_grants, learn_needs, send_actions, share_needs
+from host_ctl.attribute.gates import find_gates, find_grants, send_actions
 from host_ctl.attribute.kinds import operator_kinds
+from host_ctl.attribute.needs import learn_needs, share_needs
 from host_ctl.attribute.path import critical_paths
 from host_ctl.attribute.program import Program, lay_out
-from host_ctl.attribute.roles import find_sharing, member_roles
+from host_ctl.attribute.replay import build_replay
+from host_ctl.attribute.roles import find_sharing
 from host_ctl.attribute.states import StateTimes, wait_states
 from host_ctl.diagnose.judge import JobFindings, judge_job, overall_health
 from host_ctl.diagnose.verdict import Health, Verdict
@@ -91,16 +93,16 @@ def analyze_captures(
         program = lay_out(traffic, job)
         actions = send_actions(traffic, program)
         own_needs = learn_needs(actions, program.arrivals, traffic)
-        sharing = find_sharing(program, own_needs)
+        sharing = find_sharing(program, own_needs.needs)
         needs = share_needs(own_needs, actions, program.arrivals, sharing)
-        roles = member_roles(traffic, program, needs, sharing)
         gates, grants = find_gates(traffic, program, needs), find_grants(traffic, program, sharing)
         charges = charge_all(traffic, program, gates, grants, sharing, repairs)
+        replayed = build_replay(traffic, program, gates, grants, sharing, charges)
         features = extract_features(charges, job)
         states = wait_states(traffic, program, gates, repairs)
         paths = critical_paths(traffic, program, gates, grants)
         watch.lap("attribute")
-        findings = judge_job(traffic, program, needs, roles, features, charges, paths, repairs, witness_ns)
+        findings = judge_job(traffic, program, needs, features, charges, replayed, repairs, witness_ns)
         analysed.append(
             JobAnalysis(job, program, operator_kinds(program, needs), features, states, paths, findings)
         )

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.attribute.features import Features
-from host_ctl.attribute.path import Step, path_time
 from host_ctl.diagnose.decide import Shift
 from host_ctl.diagnose.queues import Queue
-from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
 
@@ -21,17 +19,19 @@ from host_ctl.reconstruct.transfers import Traffic
 class SlowCase:
     """One accepted shift with the feature that it was found in.
 
-    ``names`` are columns of the features; ``rivals`` those of others that may as well be the cause;
+    ``names`` are columns of the features;
     ``shared`` the edges, without a common end, that are slow together; ``queue`` the one that the network
-    marked their packets in, if it did.
+    marked their packets in, if it did; ``worth_ns`` what an iteration would gain by the replay,
+    ``peers`` whether members that play the same part told what is usual.
     """
 
     feature: str
     names: tuple[int, ...]
     shift: Shift
-    rivals: tuple[int, ...] = ()
     shared: tuple[tuple[int, int], ...] = ()
     queue: Queue | None = None
+    worth_ns: float = 0.0
+    peers: bool = True
 
 
 def usable_iterations(features: Features) -> NDArray[np.bool_]:
@@ -49,45 +49,10 @@ def machine_columns(traffic: Traffic, job: Job) -> dict[str, list[int]]:
     return found
 
 
-def machine_of(case: SlowCase, traffic: Traffic, job: Job) -> str:
-    return traffic.endpoints[job.members[case.names[0]]].machine
-
-
 def excess_of(table: NDArray[np.float64], case: SlowCase, features: Features) -> float:
-    """How much more a member lost inside the shift than the median of the others, or than before."""
+    """How much more a member lost inside the shift than the median of the others."""
     inside = np.zeros(len(features.duration_ns), dtype=bool)
     inside[case.shift.onset : case.shift.end] = True
     own = table[:, list(case.names)].mean(axis=1)
-    if case.shift.own_past:
-        return float(np.median(own[inside]) - np.median(own[~inside])) if (~inside).any() else 0.0
     others = np.delete(table, list(case.names), axis=1)
     return float(np.median(own[inside] - np.median(others[inside], axis=1))) if others.shape[1] else 0.0
-
-
-def path_excess(case: SlowCase, job: Job, paths: Table) -> float:
-    """What the accused takes of the critical path per iteration inside the shift, beyond others' median."""
-    step, column = Step.HOST, "src"
-    inside = slice(case.shift.onset, case.shift.end)
-    own = path_time(paths, step, column, [job.members[n] for n in case.names], job.iterations)[inside]
-    others = [
-        float(path_time(paths, step, column, [m], job.iterations)[inside].mean())
-        for n, m in enumerate(job.members)
-        if n not in case.names
-    ]
-    return float(own.mean()) - (float(np.median(others)) if others else 0.0)
-
-
-def one_way_ns(case: SlowCase) -> float:
-    """What a case's messages or hosts lose per iteration; for a port the mean of its two ways."""
-    return case.shift.excess_ns / (2 if case.feature == "port" else 1)
-
-
-def charged_ns(case: SlowCase, job: Job, paths: Table) -> float:
-    """What is charged to a case per iteration; of a host's lateness what lies on the critical path.
-
-    Slow messages overlap each other, and are counted as the time with any of them under way.
-    """
-    if case.feature != "host":
-        return one_way_ns(case)
-    on_path = path_excess(case, job, paths)
-    return min(case.shift.excess_ns, on_path) if on_path > 0 else case.shift.excess_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether one member of a group differs from its peers, or from its own past, and since when.
+"""Decides whether one member of a group differs from the others, and since when.
 
 Medians and ranks, because healthy training is noisy with heavy tails: single late steps are common (in a
 real imbalanced trace 32 of 43 steps have some worker above 1.3 times its peers), the same worker late in
@@ -8,7 +8,6 @@ most steps is not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import erfc, log, sqrt
 
@@ -17,14 +16,14 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 _MIN_RUN = 3
-_MIN_PAST = 6  # iterations that make a past to compare with
+_MIN_PAST = 6  # iterations that tell how much a member varies
 _ENOUGH = 24  # samples that tell the spread of healthy iterations
 _FALSE_ALARM = 1e-5  # per member and feature, before the effect and rank conditions
 _SIGMA_OF_MAD = 1.4826
 _SIGMA_OF_P95 = 1.96
 _MEDIAN_EFFICIENCY = 1.2533
 _FALSE_COUNT = 1e-4
-FROM_START = 2.5  # times the least effect of a change
+FROM_START = 3.75  # times the least effect of a change
 _PERSISTENT = 0.7
 _MOSTLY_WORST = 0.6
 
@@ -33,8 +32,8 @@ _MOSTLY_WORST = 0.6
 class Shift:
     """A lasting excess of one member: iterations [onset, end), in ns per iteration.
 
-    ``usual_ns`` is what peers (or its own past) lose meanwhile, ``share_worst`` the share of iterations
-    in which it was the worst of all, ``p_value`` the chance of such a shift from noise alone.
+    ``usual_ns`` is what the others lose meanwhile, ``share_worst`` the share of iterations in which it was
+    the worst of all, ``p_value`` the chance of such a shift from noise alone.
     """
 
     member: int
@@ -46,13 +45,11 @@ class Shift:
     share_worst: float
     p_value: float
     detected: int
-    own_past: bool
 
 
 def find_shifts(
     lost: NDArray[np.float64],
     *,
-    classes: Sequence[NDArray[np.int64]],
     least_ns: float,
     usable: NDArray[np.bool_],
     from_start: float = FROM_START,
@@ -60,31 +57,24 @@ def find_shifts(
 ) -> list[Shift]:
     """Members of ``lost`` (iterations x members, ns) with a lasting excess of at least ``least_ns``.
 
-    ``classes`` are sets of members that play the same part and are compared with each other; who is in
-    none is compared with its own past. ``usable`` marks the iterations to look at. A shift without a before
-    must be ``from_start`` times as large. ``together``: several members may shift at once, as those do whose
-    messages share a slow path; then each must be worse than all that did not shift.
+    ``usable`` marks the iterations to look at. A shift without a before must be ``from_start`` times as
+    large.
+    ``together``: several members may shift at once, as those do whose messages share a slow path; then each
+    must be worse than all that did not shift.
     """
     rows = np.flatnonzero(usable)
-    if len(rows) < 2 * _MIN_RUN:
+    if len(rows) < 2 * _MIN_RUN or lost.shape[1] < 2:
         return []
-    found = []
-    alone = np.setdiff1d(np.arange(lost.shape[1]), np.concatenate([*classes, np.empty(0, np.int64)]))
-    for columns in [c for c in classes if len(c) > 1] + ([alone] if len(alone) else []):
-        peers = columns is not alone
-        shown = np.arange(lost.shape[1]) if not peers else columns
-        table = lost[np.ix_(rows, shown)]
-        least = [_least(table, m, least_ns, from_start) for m in range(len(shown))]
-        alike = np.zeros(len(shown), dtype=bool)
-        if together and peers:
-            every = np.ones(len(shown), dtype=bool)
-            alike = np.array([_shift(table, m, True, every, least[m]) is not None for m in range(len(shown))])
-            alike &= bool(2 * alike.sum() <= len(shown))
-        for member in np.flatnonzero(np.isin(shown, columns)):
-            shift = _shift(table, int(member), peers, alike, least[member])
-            if shift is not None:
-                found.append(_in_iterations(replace(shift, member=int(shown[member])), rows))
-    return sorted(found, key=lambda s: -s.excess_ns)
+    table = lost[rows]
+    members = range(table.shape[1])
+    least = [{True: _least_from_start(table, m, least_ns, from_start), False: least_ns} for m in members]
+    alike = np.zeros(table.shape[1], dtype=bool)
+    if together:
+        every = np.ones(table.shape[1], dtype=bool)
+        alike = np.array([_shift(table, m, every, least[m]) is not None for m in members])
+        alike &= bool(2 * alike.sum() <= table.shape[1])
+    shifts = [_shift(table, m, alike, least[m]) for m in members]
+    return sorted((_in_iterations(s, rows) for s in shifts if s is not None), key=lambda s: -s.excess_ns)
 
 
 def _in_iterations(shift: Shift, rows: NDArray[np.int64]) -> Shift:
@@ -97,24 +87,19 @@ def _in_iterations(shift: Shift, rows: NDArray[np.int64]) -> Shift:
     )
 
 
-def _least(table: NDArray[np.float64], member: int, least_ns: float, times: float) -> dict[bool, float]:
-    """What an excess must come to, by whether there is no before."""
-    return {True: _least_from_start(table, member, least_ns, times), False: least_ns}
-
-
 def _shift(
-    table: NDArray[np.float64], member: int, peers: bool, alike: NDArray[np.bool_], least: dict[bool, float]
+    table: NDArray[np.float64], member: int, alike: NDArray[np.bool_], least: dict[bool, float]
 ) -> Shift | None:
-    series = _relative(table, peers=peers)[:, member]
+    series = _relative(table)[:, member]
     whole = (0, len(series))
-    for segment in _segments(series, from_start=peers):
-        found = _shift_of(table, member, segment, peers, alike, least)
+    for segment in _segments(series):
+        found = _shift_of(table, member, segment, alike, least)
         if found is None:
             continue
         outside = np.delete(series, np.arange(*segment))
-        if peers and len(outside) and np.median(outside) > found.excess_ns:
+        if len(outside) and np.median(outside) > found.excess_ns:
             # It was slow before as well, and by more than this: a rise of what has been there all along.
-            return _shift_of(table, member, whole, peers, alike, least) or found
+            return _shift_of(table, member, whole, alike, least) or found
         return found
     return None
 
@@ -123,7 +108,6 @@ def _shift_of(
     table: NDArray[np.float64],
     member: int,
     segment: tuple[int, int],
-    peers: bool,
     alike: NDArray[np.bool_],
     least: dict[bool, float],
 ) -> Shift | None:
@@ -132,32 +116,24 @@ def _shift_of(
     ``alike``: members that need not be worse than each other; ``least`` by whether there is no before.
     """
     others, own = np.delete(table, member, axis=1), table[:, member]
-    series = _relative(table, peers=peers)[:, member]
+    series = _relative(table)[:, member]
     n = len(series)
     onset, end = segment
-    least_ns = least[False]
     inside = np.zeros(n, dtype=bool)
     inside[onset:end] = True
     before, after = series[~inside], series[inside]
     from_start = len(before) < _MIN_RUN
-    if not peers and min(onset, len(before)) < _MIN_PAST:
-        # What was slow from the begin and is no more has no past, and the begin of a run is slow anyhow.
-        return None
     # The end of a run may begin anywhere, a stretch in its middle also end anywhere.
     tried = n if from_start or end == n else n * n // 2
     level = 0.0 if from_start else float(np.median(before))
-    excess = float(np.median(after)) - (max(level, 0.0) if peers else level)
+    excess = float(np.median(after)) - max(level, 0.0)
     rest = others[inside][:, ~np.delete(alike, member)]
     worst = float(np.mean(own[inside] >= rest.max(axis=1))) if rest.shape[1] else 1.0
-    if excess < least[from_start] or np.mean(after - level > excess / 3) < _PERSISTENT:
+    lasting = np.mean(after - level > excess / 3) >= _PERSISTENT
+    if excess < least[from_start] or not lasting or worst < _MOSTLY_WORST:
         return None
-    if peers and worst < _MOSTLY_WORST:
-        return None
-    if not peers and float(np.median(own[inside]) - np.median(own[~inside])) < least_ns:
-        # Who loses no more than before is not slower, however much less the others lose.
-        return None
-    healthy = _healthy(table, series, member, inside, peers=peers)
-    noise = float(np.quantile(np.abs(healthy), 0.95)) / _SIGMA_OF_P95
+    healthy = _healthy(table, member, inside)
+    noise = max(float(np.quantile(np.abs(healthy), 0.95)) / _SIGMA_OF_P95, _own_noise(before, after))
     past = 0 if from_start else len(before)
     p_value = _p_value(excess, noise, len(after), past, tried)
     if p_value > _FALSE_ALARM or _p_of_count(after - level, healthy, excess, tried) > _FALSE_COUNT:
@@ -168,12 +144,20 @@ def _shift_of(
         end=end,
         excess_ns=excess,
         value_ns=float(np.median(own[inside])),
-        usual_ns=float(np.median(others[inside])) if peers else float(np.median(own[~inside])),
+        usual_ns=float(np.median(others[inside])),
         share_worst=worst,
         p_value=p_value,
         detected=onset + _first_sure(after - level, noise, past, tried),
-        own_past=not peers,
     )
+
+
+def _own_noise(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
+    """How much a member itself varies: where nothing is wrong if there is enough of that, else anywhere.
+
+    Most members lose nothing at all as a rule, which says little about those that do.
+    """
+    part = before if len(before) >= _MIN_PAST else after
+    return _SIGMA_OF_MAD * float(np.median(np.abs(part - np.median(part))))
 
 
 def _least_from_start(table: NDArray[np.float64], member: int, least_ns: float, times: float) -> float:
@@ -186,47 +170,34 @@ def _least_from_start(table: NDArray[np.float64], member: int, least_ns: float, 
     return max(times * least_ns, 5.0 * spread)
 
 
-def _relative(table: NDArray[np.float64], *, peers: bool) -> NDArray[np.float64]:
-    """What each member lost more than the others: than their median, or, where the members play
-    different parts, more beyond its own usual loss than they beyond theirs."""
-    base = table if peers else table - np.median(table, axis=0)
-    if table.shape[1] < 2:
-        return base
+def _relative(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each member lost more than the median of the others."""
     return np.stack(
-        [base[:, m] - np.median(np.delete(base, m, axis=1), axis=1) for m in range(table.shape[1])], axis=1
+        [table[:, m] - np.median(np.delete(table, m, axis=1), axis=1) for m in range(table.shape[1])], axis=1
     )
 
 
-def _healthy(
-    table: NDArray[np.float64],
-    series: NDArray[np.float64],
-    member: int,
-    inside: NDArray[np.bool_],
-    *,
-    peers: bool,
-) -> NDArray[np.float64]:
+def _healthy(table: NDArray[np.float64], member: int, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Deviations of healthy iterations: of everybody outside the shift, else of the others inside.
 
     One fault shows at several members (both ends of a slow edge), so that what the others do meanwhile
     says little about noise while there is a before.
     """
     outside = ~inside
-    if outside.sum() * table.shape[1] >= _ENOUGH and outside.sum() >= _MIN_RUN:
-        quiet = _relative(table[outside], peers=peers)
-        return np.asarray((quiet - np.median(quiet, axis=0)).ravel())
-    others = _relative(np.delete(table, member, axis=1), peers=peers)
-    if others.size:
-        return np.asarray((others - np.median(others, axis=0)).ravel())
-    return np.asarray(series - np.median(series))
+    enough = outside.sum() * table.shape[1] >= _ENOUGH and outside.sum() >= _MIN_RUN
+    if not enough and table.shape[1] < 3:
+        return np.zeros(1)
+    quiet = _relative(table[outside] if enough else np.delete(table, member, axis=1))
+    return np.asarray((quiet - np.median(quiet, axis=0)).ravel())
 
 
-def _segments(relative: NDArray[np.float64], *, from_start: bool) -> list[tuple[int, int]]:
+def _segments(relative: NDArray[np.float64]) -> list[tuple[int, int]]:
     """Where a lasting excess may lie, the likeliest first: the whole run, its end, or a stretch of it."""
     n = len(relative)
     spread = _SIGMA_OF_MAD * float(np.median(np.abs(relative - np.median(relative))))
     clipped = np.clip(relative, np.median(relative) - 4 * spread, np.quantile(relative, 0.95) + spread)
     total = np.r_[0.0, np.cumsum(clipped)]
-    scored = [(_misfit(clipped, 0, n, 1), (0, n))] if from_start else []
+    scored = [(_misfit(clipped, 0, n, 1), (0, n))]
     onsets = np.arange(_MIN_RUN, n - _MIN_RUN + 1)
     if len(onsets):
         mean_after = (total[n] - total[onsets]) / (n - onsets)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from host_ctl.attribute.features import Features
-from host_ctl.attribute.gates import Needs
+from host_ctl.attribute.needs import Needs
 from host_ctl.attribute.program import Program
+from host_ctl.attribute.replay import Replay
 from host_ctl.diagnose.cases import usable_iterations
 from host_ctl.diagnose.costs import Claim, charged_cost, priced, share_costs
 from host_ctl.diagnose.losses import find_losses
@@ -36,10 +37,9 @@ def judge_job(
     traffic: Traffic,
     program: Program,
     needs: Needs,
-    roles: list[Hashable],
     features: Features,
     charges: Table,
-    paths: Table,
+    replayed: Replay,
     repairs: Table,
     witness_ns: int,
 ) -> JobFindings:
@@ -50,7 +50,7 @@ def judge_job(
         # What is repeated after the job's last progress belongs to the stop.
         repairs = repairs[repairs["start"] <= stop.verdict.onset_ns]
     lost = find_losses(traffic, job, features, repairs)
-    slow = find_slow(traffic, program, roles, features, charges, paths, lost)
+    slow = find_slow(traffic, program, features, charges, replayed, lost)
     explained = {v.machine for v, _ in lost.verdicts if v.severity == "fail_slow" and v.machine}
     verdicts = [v for v in (stop.verdict,) if v is not None]
     verdicts += _priced([*lost.verdicts, *((v, c) for v, c in slow if v.machine not in explained)], features)

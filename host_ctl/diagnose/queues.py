@@ -62,7 +62,7 @@ def find_queue(
     ``member`` and ``feature`` (egress, ingress or port) say where the slow messages were found.
     """
     excess = _edge_excess(charges, job, inside)
-    marked = _marked_share(charges, inside)
+    marked = _marked_share(charges, job, inside)
     sides = {"egress": (0,), "ingress": (1,), "port": (0, 1)}[feature]
     own = {e: x for e, x in excess.items() if any(e[s] == member for s in sides) and x > 0}
     queued = {e: x for e, x in own.items() if marked.get(e, 0.0) >= CONGESTED}
@@ -137,17 +137,27 @@ def _edge_excess(charges: Table, job: Job, inside: tuple[int, int]) -> dict[Edge
     return found
 
 
-def _marked_share(charges: Table, inside: tuple[int, int]) -> dict[Edge, float]:
-    """The share of each edge's slow time during which the network signalled congestion."""
-    meant = (charges["iteration"] >= inside[0]) & (charges["iteration"] < inside[1])
-    slow = charges[meant & (charges["kind"] == Charge.TRANSFER)]
-    edges, which = np.unique(np.stack([slow["src"], slow["dst"]]), axis=1, return_inverse=True)
-    length = (slow["end"] - slow["start"]).astype(np.float64)
-    whole = np.bincount(which.ravel(), weights=length, minlength=edges.shape[1])
-    marked = np.bincount(which.ravel(), weights=length * (slow["paced"] == 1), minlength=edges.shape[1])
-    return {
-        (int(a), int(b)): float(m / max(w, 1.0)) for a, b, m, w in zip(*edges, marked, whole, strict=True)
-    }
+def _marked_share(charges: Table, job: Job, inside: tuple[int, int]) -> dict[Edge, float]:
+    """How far each edge's slowness goes with signals of congestion: the share of its slow time, or that of
+    the iterations with a signal beyond what it is at other times, whichever is larger.
+
+    A few signals per iteration are enough to slow a sender for all of it, and a NIC that is slow by itself
+    causes none.
+    """
+    slow = charges[(charges["kind"] == Charge.TRANSFER) & (charges["iteration"] >= 0)]
+    within = np.zeros(job.iterations, dtype=bool)
+    within[inside[0] : inside[1]] = True
+    found = {}
+    for src, dst in np.unique(np.stack([slow["src"], slow["dst"]], axis=1), axis=0):
+        mine = slow[(slow["src"] == src) & (slow["dst"] == dst)]
+        meant = mine[within[mine["iteration"]]]
+        length = (meant["end"] - meant["start"]).astype(np.float64)
+        signalled = np.zeros(job.iterations, dtype=bool)
+        signalled[mine["iteration"][mine["paced"] == 1]] = True
+        usual = float(signalled[~within].mean()) if (~within).sum() >= _MIN_OUTSIDE else 0.0
+        of_time = float(length[meant["paced"] == 1].sum() / max(length.sum(), 1.0))
+        found[int(src), int(dst)] = max(of_time, float(signalled[within].mean()) - usual)
+    return found
 
 
 def _always_slow(charges: Table, edges: set[Edge], inside: tuple[int, int]) -> bool:

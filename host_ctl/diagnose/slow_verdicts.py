@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from host_ctl.attribute.features import Features
+from host_ctl.attribute.replay import Replay
 from host_ctl.diagnose.cases import SlowCase, excess_of, machine_columns
 from host_ctl.diagnose.decide import Shift
 from host_ctl.diagnose.ends import EdgeEnds, Side, congested_share, slow_end
+from host_ctl.diagnose.host_cause import host_cause
 from host_ctl.diagnose.queues import Queue
 from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
 from host_ctl.ingest.series import Table
@@ -20,43 +20,29 @@ _CAUSE_OF_SIDE: dict[Side, Cause] = {
     "receiver": "receiver_slow",
     "either": "link_slow",
 }
-_CONTENTION = 0.3
 _QUEUED = 0.9
 _UNDECIDED = 0.5
-_NOT_COMPUTING = 2.0  # times the lag after computing
 
 
-def slow_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table) -> Verdict:
+def slow_verdict(
+    case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table, replayed: Replay
+) -> Verdict:
     """The verdict of one case."""
     if case.feature == "host":
-        return _host_verdict(case, traffic, job, features)
+        return _host_verdict(case, traffic, job, features, replayed)
     return _transfer_verdict(case, traffic, job, features, charges)
 
 
-def undecided(verdict: Verdict, case: SlowCase, traffic: Traffic, job: Job) -> Verdict:
-    """The verdict without a machine, its candidates instead: several changed at once and nothing decides."""
-    ends = [traffic.endpoints[job.members[n]] for n in (case.names[0], *case.rivals)]
-    names = " or ".join(e.machine for e in ends)
-    return replace(
-        verdict,
-        scope="none",
-        machine=None,
-        nic=None,
-        candidates=tuple(Candidate(e.machine, e.nic, round(1.0 / len(ends), 4)) for e in ends),
-        confidence=1.0 / len(ends),
-        summary=f"{names} slows {job.id}, and nothing decides which: {verdict.summary.partition(': ')[2]}",
-    )
-
-
-def _host_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features) -> Verdict:
+def _host_verdict(
+    case: SlowCase, traffic: Traffic, job: Job, features: Features, replayed: Replay
+) -> Verdict:
     shift, endpoint = case.shift, traffic.endpoints[job.members[case.names[0]]]
-    inner = excess_of(features.inner, case, features)
-    entry = excess_of(features.entry, case, features)
-    cause, reason = host_cause_of(case, features)
+    members = [job.members[n] for n in case.names]
+    cause, reason, figures = host_cause(replayed, members, (shift.onset, shift.end))
     evidence = (
-        Evidence("host_time", shift.value_ns / 1e3, shift.usual_ns / 1e3, "us"),
-        Evidence("start_lag", entry / 1e3, 0.0, "us"),
-        Evidence("in_operator_lag", inner / 1e3, 0.0, "us"),
+        Evidence("gained_without_it", shift.value_ns / 1e3, shift.usual_ns / 1e3, "us"),
+        Evidence("host_time", excess_of(features.host, case, features) / 1e3, 0.0, "us"),
+        *figures,
         Evidence(
             "worst_of_all", shift.share_worst, 1.0 / max(1, len(machine_columns(traffic, job))), "share"
         ),
@@ -65,27 +51,13 @@ def _host_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features
     return _finish(case, job, cause, scope, endpoint.machine, None, (), evidence, reason)
 
 
-def host_cause_of(case: SlowCase, features: Features) -> tuple[Cause, str]:
-    """What keeps a host: computing, a busy CPU, or a slow way from its NIC to its memory."""
-    excess = case.shift.excess_ns
-    entry, inner = (excess_of(table, case, features) for table in (features.entry, features.inner))
-    # A busy CPU hits all NICs of its machine; messages of one of them may be slow on another's account.
-    egress = min(excess_of(features.egress, replace(case, names=(n,)), features) for n in case.names)
-    if inner > _CONTENTION * excess and egress > _CONTENTION / 3 * excess:
-        return (
-            "cpu_contention",
-            "its sends and its messages in flight stall again and again, as on a busy CPU",
-        )
-    if inner > _NOT_COMPUTING * max(entry, 0.0) and inner > _CONTENTION * excess:
-        return "receiver_slow", "it starts on time and is slow with every message that it gets"
-    return "compute_slow", "it had its input and its credit and still sent late"
-
-
 def _transfer_verdict(
     case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table
 ) -> Verdict:
     inside = (case.shift.onset, case.shift.end)
     member = job.members[case.names[0]]
+    if case.feature == "receiver":
+        return _receiver_verdict(case, traffic, job, features)
     if case.queue is not None and case.queue.slow and case.queue.receiver is not None:
         return _queue_verdict(case, case.queue.receiver, case.queue, traffic, job, features)
     if case.queue is not None:
@@ -111,6 +83,18 @@ def _transfer_verdict(
         blamed.machine if blamed else None, blamed.nic if blamed else None,
         candidates, evidence, _reason(ends, traffic),
     )  # fmt: skip
+
+
+def _receiver_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features) -> Verdict:
+    """A NIC takes in slowly what has come: messages queue in front of it, and its host gets them late."""
+    nic = traffic.endpoints[job.members[case.names[0]]]
+    evidence = (
+        Evidence("gained_without_it", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
+        Evidence("slow_transfer_in", excess_of(features.ingress, case, features) / 1e3, 0.0, "us"),
+        Evidence("host_time", excess_of(features.host, case, features) / 1e3, 0.0, "us"),
+    )
+    reason = "messages to it are long under way, and it is late to grant and to send what it has got"
+    return _finish(case, job, "receiver_slow", "nic", nic.machine, nic.nic, (), evidence, reason)
 
 
 def _queue_verdict(
@@ -140,8 +124,9 @@ def _congestion_verdict(
     Where nothing tells whether the queue stood in front of a NIC or on the way to it, it is a candidate.
     """
     member = job.members[case.names[0]]
-    share = congested_share(charges, member, case.feature, (case.shift.onset, case.shift.end))
-    way = "from" if case.feature == "egress" else "to"
+    feature = "egress" if case.feature == "path" else case.feature
+    share = congested_share(charges, member, feature, (case.shift.onset, case.shift.end))
+    way = "from" if feature == "egress" else "to"
     evidence = (
         Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
         Evidence("congestion_signalled", share, 0.0, "share"),
@@ -216,4 +201,4 @@ def _finish(
 def _confidence(shift: Shift) -> float:
     """From how often the accused was the worst and how many iterations say so (rule of succession)."""
     runs = shift.end - shift.onset
-    return min(0.99, (shift.share_worst * runs + 1.0) / (runs + 2.0) if not shift.own_past else 0.9)
+    return min(0.99, (shift.share_worst * runs + 1.0) / (runs + 2.0))

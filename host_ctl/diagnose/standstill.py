@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from host_ctl.attribute.gates import Needs, on_same_machine
+from host_ctl.attribute.needs import Needs, on_same_machine
 from host_ctl.attribute.program import UNKNOWN, Arrivals, Lane, Program
 from host_ctl.reconstruct.operators import ends_as_it_pauses
 from host_ctl.reconstruct.transfers import MISSING, Traffic, send_end, send_start
@@ -221,7 +221,9 @@ def _lacking_input(
 
 def _base(program: Program, source: Arrivals, iteration: int) -> int:
     """How many of a source's messages belong to iterations before this one, those still to come included."""
-    lanes = [lane for lane in program.lanes if lane.edge in source.edges and lane.group == source.group]
+    lanes = [
+        lane for lane in program.lanes if {*lane.links} <= {*source.links} and lane.group == source.group
+    ]
     units = lanes[0].iteration_of_unit
     found = np.flatnonzero(units == iteration)
     if len(found):

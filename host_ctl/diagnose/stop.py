@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpu_app.wire.records import MessageFlag
-from host_ctl.attribute.gates import Needs
+from host_ctl.attribute.needs import Needs
 from host_ctl.attribute.program import Program
 from host_ctl.diagnose.locate import DEAD_EDGE_PRIOR, Pair, locate_losses
 from host_ctl.diagnose.standstill import (

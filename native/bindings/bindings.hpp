@@ -16,4 +16,7 @@ void bind_reader(pybind11::module_& module);
 // Meter, its intervals, and the decoders of what they hold.
 void bind_meter(pybind11::module_& module);
 
+// replay() of a job's messages with some delays shortened.
+void bind_replay(pybind11::module_& module);
+
 }  // namespace pulse::python

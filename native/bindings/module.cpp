@@ -11,4 +11,5 @@ PYBIND11_MODULE(_core, module) {
   pulse::python::bind_records(module);
   pulse::python::bind_reader(module);
   pulse::python::bind_meter(module);
+  pulse::python::bind_replay(module);
 }

@@ -15,6 +15,8 @@ from pulse_native._core import (
     histogram_lower_bound,
     icrc,
     record_dtypes,
+    replay,
+    replay_dtypes,
 )
 from pulse_native.capture_stats import CaptureStats
 
@@ -33,4 +35,6 @@ __all__ = [
     "histogram_lower_bound",
     "icrc",
     "record_dtypes",
+    "replay",
+    "replay_dtypes",
 ]

@@ -142,3 +142,15 @@ def histogram_cell(value: int) -> int:
 
 def histogram_lower_bound(cell: int) -> int:
     """Return the smallest value that `cell` counts. Raises IndexError when there is no such cell."""
+
+def replay_dtypes() -> dict[str, np.dtype[np.void]]:
+    """Return the dtypes of what `replay` takes: MESSAGE (what each waited for) and CUT (what is shortened)."""
+
+def replay(
+    messages: NDArray[np.void], cuts: NDArray[np.void], order: NDArray[np.int64], hosts: int
+) -> NDArray[np.int64]:
+    """Return when each message would have arrived with the cuts (ns).
+
+    `order` lists the rows by their observed start, hosts are numbered from 0. Without cuts the observed
+    arrivals return. Raises ValueError when lengths differ or a row or a host is out of range.
+    """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from host_ctl.align.clock import NicClock
-from host_ctl.attribute.gates import on_same_machine
+from host_ctl.attribute.needs import on_same_machine
 from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.reconstruct.coupling import component_of, moved_clock, relate_starts
 from sim.output.run import OutputForm, run_scenario

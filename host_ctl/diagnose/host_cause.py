@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What keeps a host: computing, its input, a busy CPU, or a slow way from its NIC to its memory.
+
+Computing comes before certain messages, the same in every iteration: those that begin an operator. A slow
+way to memory, or a slow reader, delays every message alike. A CPU that others use delays now this one,
+now that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_ctl.attribute.replay import Replay
+from host_ctl.diagnose.verdict import Cause, Evidence
+
+_MOST = 0.8
+_FEW = 0.15
+_AT_LEAST = 4
+_STEADY = 0.5
+_ONLY = 0.9
+
+
+def host_cause(
+    replay: Replay, members: Sequence[int], inside: tuple[int, int]
+) -> tuple[Cause, str, tuple[Evidence, ...]]:
+    """The cause, the reason in words, and the evidence for a machine's late hosts in some iterations."""
+    late = _late_by_place(replay, members, inside)
+    mean, steady = late.mean(axis=0), np.median(late, axis=0)
+    total = max(float(mean.sum()), 1.0)
+    order = np.argsort(-steady)
+    reached = np.cumsum(steady[order])
+    few = int(np.searchsorted(reached, _MOST * reached[-1])) + 1 if reached[-1] > 0 else len(steady)
+    evidence = (
+        Evidence("late_places", float(few), float(len(steady)), "messages"),
+        Evidence("steady_lateness", float(steady.sum()) / total, None, "share"),
+    )
+    if few <= max(_AT_LEAST, _FEW * len(steady)) and steady.sum() >= _FEW * total:
+        if _only_at_begin(replay, members, steady):
+            return "input_stall", "it is late at the begin of iterations only, on time after that", evidence
+        return "compute_slow", "it had its input and its credit and still sent late", evidence
+    if steady.sum() < _STEADY * total:
+        return (
+            "cpu_contention",
+            "its sends stall again and again at changing places, as on a busy CPU",
+            evidence,
+        )
+    return "receiver_slow", "it starts on time and is slow with every message that it gets", evidence
+
+
+def _late_by_place(replay: Replay, members: Sequence[int], inside: tuple[int, int]) -> NDArray[np.float64]:
+    """Lateness per (iteration, place), places of the machine's sends and grants side by side (ns).
+
+    Lateness that several actions share counts with the first of them: a host that is late once grants and
+    sends several messages late.
+    """
+    meant = (replay.iteration >= inside[0]) & (replay.iteration < inside[1])
+    sends = np.flatnonzero(np.isin(replay.src, members) & meant & (replay.excess["host"] > 0))
+    grants = np.flatnonzero(np.isin(replay.dst, members) & meant & (replay.excess["credit"] > 0))
+    end = np.concatenate([replay.start_ns[sends], replay.posted_ns[grants]])
+    begin = end - np.concatenate([replay.excess["host"][sends], replay.excess["credit"][grants]])
+    rows = np.concatenate([sends, grants])
+    order = np.argsort(begin, kind="stable")
+    reached = np.r_[np.iinfo(np.int64).min, np.maximum.accumulate(end[order])[:-1]]
+    fresh = np.maximum(end[order] - np.maximum(begin[order], reached), 0)
+    places = int(replay.place.max(initial=0)) + 1
+    lanes = np.unique(replay.lane[np.isin(replay.src, members) | np.isin(replay.dst, members)])
+    column = np.searchsorted(lanes, replay.lane[rows[order]]) * places + replay.place[rows[order]]
+    late = np.zeros((inside[1] - inside[0], len(lanes) * places))
+    np.add.at(late, (replay.iteration[rows[order]] - inside[0], column), fresh)
+    return late
+
+
+def _only_at_begin(replay: Replay, members: Sequence[int], steady: NDArray[np.float64]) -> bool:
+    """Whether nearly all lateness comes before an iteration's first message, although the host computes later
+    in the iteration too: a slow processor would show there as well."""
+    own = np.isin(replay.src, members)
+    computing = np.unique(replay.place[own & replay.computes])
+    places = int(replay.place.max(initial=0)) + 1
+    at_begin = float(steady[np.arange(len(steady)) % places <= computing.min(initial=0)].sum())
+    return len(computing) > 1 and at_begin >= _ONLY * float(steady.sum())

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes over time, from the frames of software DPUs: what port counters and per-QP byte counters would show.
 
-Every message of a NIC, sent or received, with its beginning, end and bytes; within a message bytes are taken to
-flow evenly, which holds to well below the resolutions used here. Times are those of one perfect clock: the error of
-each NIC's clock is taken out by means of the truth, as methods that poll from the host need none of their own.
+Every message of a NIC, sent or received, with its beginning, end and bytes; within a message bytes are taken
+to flow evenly, which holds to well below the resolutions used here. Times are those of one perfect clock: the
+error of each NIC's clock is taken out by means of the truth, as methods that poll from the host need none of
+their own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dpu_app.wire.frame_file import read_frames
 from host_ctl.ingest.series import NicSeries, join_frames
 
 NOBODY = -1
-FLOW_OF = np.dtype(
+MESSAGE = np.dtype(
     [
         ("port", "<u4"),  # index into Activity.ports
         ("sent", "?"),  # else received
@@ -58,15 +59,15 @@ def activity(truth: Mapping[str, Any], frames: Sequence[Path]) -> Activity:
     for path in sorted(frames):
         with path.open("rb") as file:
             series = join_frames(list(read_frames(file)))
-        nic = next(n for n in truth["nics"] if _is(n, series))
+        nic = next(n for n in truth["nics"] if _measured_at(n, series))
         here = [r for r in truth["ranks"] if (r["node"], r["rail"]) == (nic["node"], nic["rail"])]
         parts.append(_messages(truth, nic, series, owners, len(ports)))
         ports.append(Port(series.machine, series.nic, frozenset(r["job"] for r in here)))
-    messages = np.concatenate(parts) if parts else np.zeros(0, FLOW_OF)
+    messages = np.concatenate(parts) if parts else np.zeros(0, MESSAGE)
     return Activity(tuple(ports), messages[np.argsort(messages["begin_ns"], kind="stable")])
 
 
-def _is(nic: Mapping[str, Any], series: NicSeries) -> bool:
+def _measured_at(nic: Mapping[str, Any], series: NicSeries) -> bool:
     return not nic["external"] and (
         f"node{nic['node']}" == series.machine and series.nic in ("", nic["device"])
     )
@@ -96,11 +97,11 @@ def _messages(
         for number, flow in flows.items()
     }
     rows = series.messages
-    out = np.zeros(len(rows), FLOW_OF)
+    out = np.zeros(len(rows), MESSAGE)
     out["port"] = port
     out["sent"] = [sent[flow] for flow in rows["flow"].tolist()]
     out["rank"] = [rank[flow] for flow in rows["flow"].tolist()]
-    name = f"node{nic['node']}/mlx5_{nic['rail']}"
+    name = f"node{nic['node']}/{nic['device']}"
     out["begin_ns"] = true_ns(truth, name, rows["start_ns"])
     out["end_ns"] = np.maximum(true_ns(truth, name, rows["end_ns"]), out["begin_ns"])
     out["bytes"] = rows["bytes"]

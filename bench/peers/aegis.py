@@ -5,17 +5,17 @@ Source: "Evolution of Aegis: Fault Diagnosis for AI Model Training Service in Pr
 second phase (procedure-aware diagnosis by a customised collective library) and the section on performance
 degradation; read from notes and reference works, the text itself was not at hand.
 
-Reading. *Failure*: a rank that launched fewer collectives (CL) than the others has failed in computing. If all
-launched, ranks whose work requests (WR) and completions (WC) differ have failed in communication; source and
-destination of each such pair are suspects. *Degradation*: a metric that leaves its past by Z-score for long
-starts it. A rank whose collective lasts less than 0.8 of the group's mean came last, so it computes slowly. A
-rank whose network phase lasts more than 1.5 of the mean communicates slowly.
+Reading. *Failure*: a rank that launched fewer collectives (CL) than the others has failed in computing. If
+all launched, ranks whose work requests (WR) and completions (WC) differ have failed in communication; source
+and destination of each such pair are suspects. *Degradation*: a metric that leaves its past by Z-score for
+long starts it. A rank whose collective lasts less than 0.8 of the group's mean came last, so it computes
+slowly. A rank whose network phase lasts more than 1.5 of the mean communicates slowly.
 
 Where the description is open, what helps: the watched metric is the iteration time itself; a rank that has
-not launched because it waits in another operation is no suspect; of the suspects of several pairs, the machine
-that all pairs share is named; N is read as the time during which requests are under way (with N as bytes per
-second nobody would ever be slow); a suspect must be one in most iterations since the alarm, and communication
-is judged first, since a late rank does not prolong requests.
+not launched because it waits in another operation is no suspect; of the suspects of several pairs, the
+machine that all pairs share is named; N is read as the time during which requests are under way (with N as
+bytes per second nobody would ever be slow); a suspect must be one in most iterations since the alarm, and
+communication is judged first, since a late rank does not prolong requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ from typing import Any
 import numpy as np
 
 from bench.peers.interface import ContenderVerdict
-from bench.peers.iterations import absent, Floats, iteration_times, only, standing, stands
+from bench.peers.iterations import (
+    Floats,
+    absent,
+    absent_partners,
+    iteration_times,
+    machines_of,
+    only,
+    standing,
+    stands,
+)
 from bench.peers.operator_log import NEVER, OperatorLog, operator_log
 
 SHORT, LONG = 0.8, 1.5  # published: alpha and beta
@@ -58,7 +67,7 @@ def judge(log: OperatorLog) -> list[ContenderVerdict]:
 def _failure(log: OperatorLog) -> list[ContenderVerdict]:
     waiting = standing(log)
     iteration = int(waiting["step"].max())
-    idle = {log.machine(rank) for rank in absent(log)}
+    idle = machines_of(log, absent(log))
     if idle:
         return [ContenderVerdict(only(idle), "hang", "fail_stop", iteration)]
     rows = np.flatnonzero(log.operations["end_ns"] == NEVER)
@@ -68,8 +77,10 @@ def _failure(log: OperatorLog) -> list[ContenderVerdict]:
         {log.machine(int(log.operations["rank"][one["operation"]])), log.machine(int(one["peer"]))}
         for one in pending
     ]
-    shared = set.intersection(*pairs) if pairs else set()
-    return [ContenderVerdict(only(shared), "nic_dead" if pairs else None, "fail_stop", iteration)]
+    if pairs:
+        return [ContenderVerdict(only(set.intersection(*pairs)), "nic_dead", "fail_stop", iteration)]
+    idle = machines_of(log, absent_partners(log))
+    return [ContenderVerdict(only(idle), "hang" if idle else None, "fail_stop", iteration)]
 
 
 def alarm(times: Floats) -> int | None:

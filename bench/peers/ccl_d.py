@@ -4,14 +4,15 @@
 Source: "CCL-D: A High-Precision Diagnostic System for Slow and Hang Anomalies in Large-Scale Model Training",
 arXiv 2605.04478 (PPoPP 2026); read from its abstract, summaries and comparisons in later work.
 
-Reading. *Hang*: ranks that did not enter what others wait in; else ranks whose call differs from the others' (kind
-or size); else the rank that has sent the least of what it should. *Slow*: within a window, collectives that
-last about three times as long as usual. If durations within the group differ as much, the rank with the
-shortest one came last and computes slowly; if not, the rank that sends at the lowest rate communicates slowly.
-The mixed class is both at once, here decided collective by collective.
+Reading. *Hang*: ranks that did not enter what others wait in; else ranks whose call differs from the others'
+(kind or size); else the rank that has sent the least of what it should. *Slow*: within a window, collectives
+that last about three times as long as usual. If durations within the group differ as much, the rank with the
+shortest one came last and computes slowly; if not, the rank that sends at the lowest rate communicates
+slowly. The mixed class is both at once, here decided collective by collective.
 
 Where the description is open, what helps: usual is the median of the same collective's past; the window is a
-few iterations instead of a minute; the rank that wins most slow collectives of the window is named, if most agree.
+few iterations instead of a minute; the rank that wins most slow collectives of the window is named, if most
+agree.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bench.peers.interface import ContenderVerdict
-from bench.peers.iterations import absent, only, standing, stands
+from bench.peers.iterations import absent, absent_partners, machines_of, only, standing, stands
 from bench.peers.operator_log import NEVER, NO_NUMBER, OperatorLog, Table, operator_log
 
 SLOW = 3.0  # published, "near 3"
@@ -53,12 +54,15 @@ def judge(log: OperatorLog) -> list[ContenderVerdict]:
 def _hang(log: OperatorLog) -> list[ContenderVerdict]:
     waiting = standing(log)
     iteration = int(waiting["step"].max())
-    idle = {log.machine(rank) for rank in absent(log)}
+    idle = machines_of(log, absent(log))
     if idle:
         return [ContenderVerdict(only(idle), "hang", "fail_stop", iteration)]
     odd = _odd_callers(log, waiting)
     if odd:
         return [ContenderVerdict(only(odd), "op_mismatch", "fail_stop", iteration)]
+    idle = machines_of(log, absent_partners(log))
+    if len(idle) == 1:
+        return [ContenderVerdict(only(idle), "hang", "fail_stop", iteration)]
     return [ContenderVerdict(_least_progress(log), "nic_dead", "fail_stop", iteration)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bayesian online change-point detection (Adams and MacKay, 2007) for a mean and variance that are unknown."""
+"""Bayesian online change-point detection (Adams and MacKay, 2007), mean and variance unknown."""
 
 from __future__ import annotations
 

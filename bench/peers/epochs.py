@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published Pulse: active communication time and volume per operator, in epochs of 32 us.
 
-Source: "Fine-grained and Non-intrusive LLM Training Monitoring via Microsecond-level Traffic Measurement", ASPLOS
-2026; read from the abstract, the authors' summary and notes on its design (epochs, metrics per operator, the
-table of anomaly classes). Thresholds, the gap that ends an operator and clock alignment are not published.
+Source: "Fine-grained and Non-intrusive LLM Training Monitoring via Microsecond-level Traffic Measurement",
+ASPLOS 2026; read from the abstract, the authors' summary and notes on its design (epochs, metrics per
+operator, the table of anomaly classes). Thresholds, the gap that ends an operator and clock alignment are not
+published.
 
 Reading. Per rank and operator: the epochs of 32 us in which any of its sender QPs sent data give the active
-communication time (ACT); VOLUME is what they sent, DUR how long the operator lasted. *Communication
-fail-slow*: in a built-in collective the node with the larger ACT, in custom ones (send/recv, all-to-all) the
-node with the lower rate VOLUME / ACT. *Fail-stop*: the node that sent the least data of a collective that
-does not end; in custom ones the node whose sends are incomplete. *Computation anomaly*: later operators start late or
-never, or DUR grows while ACT does not: the node whose first byte comes latest after its previous operator.
+communication time (ACT); VOLUME is what they sent, DUR how long the operator lasted. *Communication fail-
+slow*: in a built-in collective the node with the larger ACT, in custom ones (send/recv, all-to-all) the node
+with the lower rate VOLUME / ACT. *Fail-stop*: the node that sent the least data of a collective that does not
+end; in custom ones the node whose sends are incomplete. *Computation anomaly*: later operators start late or
+never, or DUR grows while ACT does not: the node whose operators start latest after the ones before.
 
-Where the description is open, what helps: operators are cut exactly, by the library's own entry and end instead of
-bytes and gaps; NIC clocks agree perfectly; epochs are exact in bytes; every figure is compared with the rank's
-own past and with its peers, and must stay so for several iterations; a node is named only when it is alone.
-Thresholds were set on healthy runs. Epochs are not scaled: link rate and slot size of the simulation are the real ones.
+Where the description is open, what helps: operators are cut exactly, by the library's own entry and end
+instead of bytes and gaps; NIC clocks agree perfectly; epochs are exact in bytes; a figure is that of an
+iteration, compared with the rank's own past and with what its peers changed by, and must stay beyond the
+threshold for several iterations; nothing is judged unless iterations grow; a larger ACT goes before a late
+start; in hangs a node is named only when it is alone. An operator starts when its rank enters it, as the hook
+on the library tells. Thresholds were set on healthy runs. Epochs are not scaled: link rate and slot size of
+the simulation are the real ones.
 """
 
 from __future__ import annotations
@@ -30,11 +34,20 @@ from numpy.typing import NDArray
 
 from bench.peers.activity import NOBODY, Activity, activity
 from bench.peers.interface import ContenderVerdict
-from bench.peers.iterations import absent, iteration_times, only, standing, stands
+from bench.peers.iterations import (
+    absent,
+    absent_partners,
+    iteration_times,
+    machines_of,
+    only,
+    standing,
+    stands,
+)
 from bench.peers.operator_log import NEVER, OperatorLog, Table, operator_log
 
 EPOCH_NS = 32_000  # published
-ACTIVE = 1.15  # ACT beyond the peers' median and the own past
+GROWN = 1.03  # of the usual iteration: what is judged at all
+ACTIVE = 0.3  # how much more ACT per byte than usual, beyond the peers' change
 LATE = 0.03  # of an iteration: how much later than usual a rank must start, in sum, beyond its peers
 HISTORY, WINDOW = 4, 3  # iterations
 CUSTOM = ("send_recv", "all_to_all")
@@ -99,8 +112,8 @@ def _busy_epochs(sent: Table, place: NDArray[np.int64], operations: int) -> NDAr
 def _stop(log: OperatorLog, metrics: Metrics) -> list[ContenderVerdict]:
     waiting = standing(log)
     iteration = int(waiting["step"].max())
-    never = {log.machine(rank) for rank in absent(log)}
-    if never:
+    never = machines_of(log, absent(log)) or machines_of(log, absent_partners(log))
+    if len(never) == 1:
         return [ContenderVerdict(only(never), "hang", "fail_stop", iteration)]
     rows = np.flatnonzero(log.operations["end_ns"] == NEVER)
     built_in = rows[~_custom(log, log.operations[rows])]
@@ -133,25 +146,37 @@ def _asked(log: OperatorLog) -> NDArray[np.int64]:
 
 
 def _slow(log: OperatorLog, metrics: Metrics) -> list[ContenderVerdict]:
+    if not metrics.volume.any():
+        return []  # nothing was measured
     ranks = sorted(log.ranks)
     steps = int(log.operations["step"].max(initial=-1)) + 1
     cost = _active_per_byte(log, metrics, ranks, steps)
     late = _lateness(log, ranks, steps)
-    length = iteration_times(log)
+    length = np.r_[np.nan, iteration_times(log)]
     for last in range(HISTORY + WINDOW - 1, steps):
         now, past = slice(last - WINDOW + 1, last + 1), slice(1, last - WINDOW + 1)
-        own = np.median(cost[:, now], axis=1) / cost[:, past].max(axis=1)
-        peers = np.median(cost[:, now], axis=1) / np.nanmedian(cost[:, now])
-        slow = (own > ACTIVE) & (peers > ACTIVE)
-        if slow.any():
-            most = {log.machine(ranks[int(np.nanargmax(np.where(slow, peers, -np.inf)))])}
-            return [ContenderVerdict(only(most), "nic_slow", "fail_slow", last - WINDOW + 1)]
-        more = np.median(late[:, now], axis=1) - np.median(late[:, past], axis=1)
-        beyond = more - np.median(more)
-        if beyond.max() > LATE * float(np.median(length[past])):
-            machine = log.machine(ranks[int(beyond.argmax())])
-            return [ContenderVerdict(machine, "compute_slow", "fail_slow", last - WINDOW + 1)]
+        usual = float(np.median(length[past]))
+        if np.median(length[now]) < GROWN * usual:
+            continue
+        active = _excess(cost, now, past, relative=True)
+        if active.max() > ACTIVE:
+            return [_accuse(log, ranks, active, "nic_slow", last - WINDOW + 1)]
+        behind = _excess(late, now, past, relative=False) / usual
+        if behind.max() > LATE:
+            return [_accuse(log, ranks, behind, "compute_slow", last - WINDOW + 1)]
     return []
+
+
+def _accuse(log: OperatorLog, ranks: list[int], excess: Floats, cause: str, step: int) -> ContenderVerdict:
+    return ContenderVerdict(log.machine(ranks[int(excess.argmax())]), cause, "fail_slow", step)
+
+
+def _excess(table: Floats, now: slice, past: slice, *, relative: bool) -> Floats:
+    """Per rank, the least excess in the window over its own past and over its peers; ranks without: none."""
+    own = np.median(table[:, past], axis=1)[:, None]
+    change = table[:, now] / own - 1 if relative else table[:, now] - own
+    beyond: Floats = (change - np.nanmedian(change, axis=0)).min(axis=1)
+    return np.where(np.isnan(beyond), -np.inf, beyond)
 
 
 def _active_per_byte(log: OperatorLog, metrics: Metrics, ranks: list[int], steps: int) -> Floats:

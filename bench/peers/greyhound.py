@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Greyhound: a change point in iteration time, then profiling of groups, then validation of GPUs and links.
 
-Source: "Greyhound: Hunting Fail-Slows in Hybrid-Parallel Training at Scale", USENIX ATC 2025 (preprint: Falcon,
-arXiv 2410.12588); read from the abstract and notes on both.
+Source: "Greyhound: Hunting Fail-Slows in Hybrid-Parallel Training at Scale", USENIX ATC 2025 (preprint:
+Falcon, arXiv 2410.12588); read from the abstract and notes on both.
 
 Reading. Iterations are found from the period of collective calls. Bayesian online change-point detection on
-iteration time proposes an onset, which counts if the mean behind it is 10 % above the mean before. Groups whose
-collectives are slow are profiled; in them a matrix product is timed on every GPU, and transfers between
-neighbours on every link. A GPU or a link that is 10 % slower than the median is the cause. Hangs are no matter of
-Greyhound.
+iteration time proposes an onset, which counts if the mean behind it is 10 % above the mean before. Groups
+whose collectives are slow are profiled; in them a matrix product is timed on every GPU, and transfers between
+neighbours on every link. A GPU or a link that is 10 % slower than the median is the cause. Hangs are no
+matter of Greyhound.
 
-What cannot be had: its benchmarks run while training is paused, and a recorded run cannot be paused. Their place
-is taken by what the log holds of the same parts: for a GPU the time outside of operations per iteration, for a
-link the request time per byte on each rank-to-rank edge, both since the change. The first misses slowness that
-overlaps with operations, the second sees a link under load instead of alone.
+What cannot be had: its benchmarks run while training is paused, and a recorded run cannot be paused. Their
+place is taken by what the log holds of the same parts: for a GPU the time outside of operations per
+iteration, for a link the request time per byte on each rank-to-rank edge, both since the change. The first
+misses slowness that overlaps with operations, the second sees a link under load instead of alone.
 
-Where the description is open, what helps: all groups are validated, not only slow ones; a machine is named for
-slow links when all slow ones touch it and there are two; a single slow link is reported as a link. The share by
+Where the description is open, what helps: all groups are validated, not only slow ones; GPUs of a machine
+that wait for each other are told apart from a slow one by the least waiting; a machine is named for slow
+links when all slow ones touch it and there are two; a single slow link is reported as a link. The share by
 which a link must be slow is raised to 1.5, since load makes healthy ones differ by more than 10 %.
 """
 
@@ -37,6 +38,7 @@ from bench.peers.operator_log import NEVER, OperatorLog, operator_log
 SLOWER = 1.1  # published: verification of a change
 GPU_SLOWER = 1.1  # published: validation
 LINK_SLOWER = 1.5  # published 1.1, see above
+LEAST_OUTSIDE = 0.1  # of an iteration that must be outside of operations to stand for computing
 HAZARD = 1 / 100  # prior of a change per iteration
 SPREAD = 0.01  # prior spread of iteration times, as a share
 
@@ -58,10 +60,9 @@ def judge(log: OperatorLog) -> list[ContenderVerdict]:
     if change is None:
         return []
     step = change + 1
-    gpus = _slow_gpus(log, step)
-    if gpus:
-        machines = {log.machine(rank) for rank in gpus}
-        return [ContenderVerdict(one, "compute_slow", "fail_slow", step) for one in sorted(machines)]
+    machines = _slow_machines(log, step)
+    if machines:
+        return [ContenderVerdict(one, "compute_slow", "fail_slow", step) for one in machines]
     links = _slow_links(log, step)
     if not links:
         return [ContenderVerdict(None, None, "fail_slow", step)]
@@ -85,11 +86,20 @@ def slowdown(times: Floats) -> int | None:
     return None
 
 
-def _slow_gpus(log: OperatorLog, step: int) -> list[int]:
-    """Ranks whose time outside of operations is above the others' median, worst machine only."""
-    outside = {rank: _outside_ns(log, rank, step) for rank in log.ranks}
+def _slow_machines(log: OperatorLog, step: int) -> list[str]:
+    """Machines with a GPU whose time outside of operations is above the others' median.
+
+    GPUs of a machine wait for each other there as well, so that its least waiting GPU stands for it. Where
+    the time is a small part of the iteration, computing overlaps with operations, and it tells nothing.
+    """
+    outside: dict[str, float] = {}
+    for rank in log.ranks:
+        machine = log.machine(rank)
+        outside[machine] = min(_outside_ns(log, rank, step), outside.get(machine, np.inf))
     usual = float(np.median(list(outside.values())))
-    return [rank for rank, ns in outside.items() if usual > 0 and ns > GPU_SLOWER * usual]
+    if usual < LEAST_OUTSIDE * float(np.median(iteration_times(log))):
+        return []
+    return sorted(machine for machine, ns in outside.items() if ns > GPU_SLOWER * usual)
 
 
 def _outside_ns(log: OperatorLog, rank: int, step: int) -> float:

@@ -4,18 +4,18 @@
 Source: "Holmes: Localizing Irregularities in LLM Training with Mega-scale GPU Clusters", NSDI 2025; read from
 the abstract and summaries.
 
-Reading. An iteration that lasts longer than usual is irregular. In it, operators whose duration is unlike their
-past are abnormal (a random forest over operator features in the paper). Operators are joined to a graph:
-those of one collective, and those that follow each other on a GPU. The search begins at the abnormal operator
-that comes first and goes to whom it waits for, until it meets a GPU that waits for nobody. A vote over
-irregular iterations decides.
+Reading. An iteration that lasts longer than usual is irregular. In it, operators whose duration is unlike
+their past are abnormal (a random forest over operator features in the paper). Operators are joined to a
+graph: those of one collective, and those that follow each other on a GPU. The search begins at the abnormal
+operator that comes first and goes to whom it waits for, until it meets a GPU that waits for nobody. A vote
+over irregular iterations decides.
 
-Where the description is open, what helps: in place of a forest trained on labelled faults, which a site does not
-have, one threshold on duration against the same operator's median in regular iterations, set on healthy runs
-(constants below); an operator counts only if it explains part of the iteration's delay; in a collective the
-rank that waits for nobody is the last to enter if it did not wait itself; between two ranks the one that came
-back latest from computing. A collective in which all ranks last long is found by the paper as a group: no
-machine is named then.
+Where the description is open, what helps: in place of a forest trained on labelled faults, which a site does
+not have, one threshold on duration against the same operator's median in regular iterations, set on healthy
+runs (constants below); an operator counts only if it explains part of the iteration's delay; in a collective
+the rank that waits for nobody is the last to enter if it did not wait itself; between two ranks the one that
+came back latest from computing. A collective in which all ranks last long is found by the paper as a group:
+no machine is named then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bench.peers.interface import ContenderVerdict
 from bench.peers.iterations import Floats, iteration_times
 from bench.peers.operator_log import NEVER, NO_NUMBER, OperatorLog, Table, operator_log
 
-IRREGULAR = 1.05  # of the usual iteration
+IRREGULAR = 1.1  # of the usual iteration
 ABNORMAL = 1.5  # of the operator's usual duration
 EXPLAINS = 0.25  # of the iteration's delay that an abnormal operator must explain
 HISTORY = 4  # regular iterations before anything is judged
@@ -126,7 +126,7 @@ def _search(log: OperatorLog, step: int, usual: Usual, delay_ns: float) -> Findi
         return None
     first = rows[abnormal][rows["end_ns"][abnormal].argmin()]
     if first["number"] == NO_NUMBER:
-        return log.machine(_slower_partner(log, first, rows, usual)), "compute_slow"
+        return log.machine(_slower_partner(log, first, usual)), "compute_slow"
     group = (rows["group"] == first["group"]) & (rows["number"] == first["number"])
     if abnormal[group].all():
         return None, "link_slow"
@@ -139,8 +139,8 @@ def _excess(row: np.void, usual: Usual) -> float:
     return lasted - usual.duration_ns.get((int(row["rank"]), int(row["place"])), lasted)
 
 
-def _slower_partner(log: OperatorLog, waiting: np.void, rows: Table, usual: Usual) -> int:
-    """Of the ranks that a point-to-point operation may wait for, the one that computed longest beyond usual."""
+def _slower_partner(log: OperatorLog, waiting: np.void, usual: Usual) -> int:
+    """Of the ranks that an operation may wait for, the one that computed longest beyond usual."""
     rank = int(waiting["rank"])
     best, most = rank, -np.inf
     for partner in log.partners().get(rank, set()):

@@ -47,23 +47,36 @@ def only(values: set[str]) -> str | None:
 
 
 def absent(log: OperatorLog) -> set[int]:
-    """Ranks that have not entered what others stand in, and do not stand anywhere themselves.
-
-    Point-to-point operations await whom their rank exchanges data with. GPUs of a machine meet without a
-    logged operation here, where a real log holds one: beside a rank that stands, its idle neighbour
-    waits for it, and is left out unless nobody else is absent.
-    """
+    """Ranks that have not entered a collective in which others stand, and do not stand themselves."""
     waiting = standing(log)
-    blocked = set(waiting["rank"].tolist())
     collective = waiting[waiting["number"] != NO_NUMBER]
     missing: set[int] = set()
     for group, number in {(int(r["group"]), int(r["number"])) for r in collective}:
         here = (log.operations["group"] == group) & (log.operations["number"] == number)
         missing |= log.members(group) - set(log.operations["rank"][here].tolist())
-    if not missing - blocked:
-        partners = log.partners()
-        for rank in waiting["rank"][waiting["number"] == NO_NUMBER].tolist():
-            missing |= partners.get(rank, set())
-    missing -= blocked
+    return _not_waiting(log, missing)
+
+
+def absent_partners(log: OperatorLog) -> set[int]:
+    """Ranks that exchange data with those that stand point to point, and do not stand themselves."""
+    waiting = standing(log)
+    partners = log.partners()
+    alone = waiting["rank"][waiting["number"] == NO_NUMBER].tolist()
+    return _not_waiting(log, set().union(*(partners.get(rank, set()) for rank in alone)))
+
+
+def _not_waiting(log: OperatorLog, ranks: set[int]) -> set[int]:
+    """Those of ``ranks`` that wait for nobody.
+
+    GPUs of a machine meet without a logged operation here, where a real log holds one: beside a rank that
+    stands, its idle neighbour waits for it, and is left out unless nobody else is left.
+    """
+    blocked = set(standing(log)["rank"].tolist())
     halted = {log.machine(rank) for rank in blocked}
-    return {rank for rank in missing if log.machine(rank) not in halted} or missing
+    idle = ranks - blocked
+    return {rank for rank in idle if log.machine(rank) not in halted} or idle
+
+
+def machines_of(log: OperatorLog, ranks: set[int]) -> set[str]:
+    """The machines of some ranks."""
+    return {log.machine(rank) for rank in ranks}

@@ -2,9 +2,9 @@
 """What an instrumented collective library reports of a run, and nothing else.
 
 One row per operation of a rank and one per peer that it sends to. Left out on purpose: the fault, its
-culprit, the counterfactual run, wait states, clock errors. Times are those of one perfect clock, which no real
-library has: methods that compare entry times between machines gain by it. The steps are those of the job;
-real tools must find them first, for instance by the period of the operations.
+culprit, the counterfactual run, wait states, clock errors. Times are those of one perfect clock, which no
+real library has: methods that compare entry times between machines gain by it. The steps are those of the
+job; real tools must find them first, for instance by the period of the operations.
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Port counters read once per second: a port below its peers, or below its own past, or silent.
 
-Source: common practice (node and RDMA exporters, UFM, dashboards with thresholds); the comparison with peers over
-time follows Minder (NSDI 2025), which does it with a learned model on per-second host counters.
+Source: common practice (node and RDMA exporters, UFM, dashboards with thresholds); the comparison with peers
+over time follows Minder (NSDI 2025), which does it with a learned model on per-second host counters.
 
 Scaling. Jobs are simulated at a fraction of their real size: the compute time of an iteration, for one, is
-``compute_ns`` instead of the 17 s of a 70B model. A second becomes that fraction of a second, so that an iteration
-holds as many samples as the real one would (REAL_COMPUTE_S below).
+``compute_ns`` instead of the 17 s of a 70B model. A second becomes that fraction of a second, so that an
+iteration holds as many samples as the real one would (REAL_COMPUTE_S below).
 
-Reading. Each port has a rate of sent and one of received bytes per sample. (a) A port whose mean rate over a window
-lies below the median of its job's ports by a share and by robust Z-score, in most windows, is slow. The same for
-the rate while it sends (upper decile of its samples). (b) If the whole job's bytes per iteration-long window fall
-below its own past for good, something is slow, no machine known. (c) If all ports fall silent for longer than
-ever before, the job stands; the port that fell silent first, by a sample at least, is named.
+Reading. Each port has a rate of sent and received bytes per sample. (a) A port whose mean rate over a window
+lies below the median of its job's ports by a share and by robust Z-score, in most windows, is slow. The same
+for the rate while it sends (upper decile of its samples). (b) If the whole job's bytes per iteration-long
+window fall below its own past for good, something is slow, no machine known. (c) If all ports fall silent for
+longer than two iterations, the job stands; the port that fell silent first, by a sample at least, is named.
 
-Where practice is open, what helps: ports are compared within a job and a rail; thresholds are set on healthy runs;
-windows are as long as an iteration, which a dashboard does not know.
+Where practice is open, what helps: ports are compared within a job and a rail; thresholds are set on healthy
+runs; windows are as long as an iteration, and that a job has come to its end is known; a dashboard knows
+neither.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from bench.peers.interface import ContenderVerdict
 REAL_COMPUTE_S = {"dp": 17.2, "pp": 17.2, "fsdp": 2.0, "moe": 2.3, "cp": 6.1}
 BELOW = 0.85  # of the peers' median
 Z_LIMIT = 4.0
-FELL = 0.93  # of the own past
+FELL = 0.9  # of the own past
 HISTORY, WINDOWS = 4, 3  # iterations
 SHARE = 0.6  # of the windows in which a port must be below its peers
 
@@ -80,7 +81,7 @@ def _iteration_ns(job: Mapping[str, Any]) -> float:
 def judge(
     seen: Activity, job: int, second: float, iteration_ns: float, end_ns: int | None
 ) -> list[ContenderVerdict]:
-    """What counters say of one job; ``end_ns`` None: it has finished, so that silence after it means nothing."""
+    """What counters say of one job; ``end_ns`` None: it has finished, and silence means nothing."""
     ports = [number for number, port in enumerate(seen.ports) if job in port.jobs]
     mine = seen.messages[np.isin(seen.messages["port"], ports)]
     if not len(mine):

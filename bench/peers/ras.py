@@ -5,14 +5,15 @@ Source: the RAS subsystem of NCCL (since 2.24; counts per collective type since 
 describes it under "RAS", and public reports about it (NVIDIA/nccl issues 1730 and 1911).
 
 Reading. The RAS threads keep each other alive over TCP, beside the RDMA network: a process that ended is
-reported dead. When asked, RAS compares per communicator how often each rank has called each collective; ranks that
-differ from the rest are outliers. Slowness is no matter of RAS: a rank that is late catches up before anybody
-asks.
+reported dead. When asked, RAS compares per communicator how often each rank has called each collective; ranks
+that differ from the rest are outliers. Slowness is no matter of RAS: a rank that is late catches up before
+anybody asks.
 
 Where the description is open, what helps: it is asked at the end of the run, after the job has stood for
 long, and only if an operation is open; of two unequal camps the smaller one that lags is named, never those
-ahead (the real report prints the minority, also when it is ahead); an outlier that itself waits in an operation
-of another communicator is left out; point-to-point calls are not counted, as their number differs by design.
+ahead (the real report prints the minority, also when it is ahead); an outlier that itself waits in an
+operation of another communicator is left out; point-to-point calls are not counted, as their number differs
+by design.
 """
 
 from __future__ import annotations

@@ -25,14 +25,16 @@ from sim.spec import SimulationError
 class Tally:
     """One contender on the runs of one scenario.
 
-    ``guilty`` runs have a machine to blame: ``right`` named it (and may have named others, counted in
-    ``wrong``). ``innocent`` runs have none: ``accused`` named one all the same. ``alarms`` of these said that
-    something is slow or dead without naming anybody.
+    ``guilty`` runs have a machine to blame: ``noticed`` said that something is slow or dead, ``right`` named
+    the machine (all, where two are to blame); of the machines ``named`` in them, ``wrong`` were others.
+    ``innocent`` runs have no machine to blame: ``accused`` named one all the same, ``alarms`` said that
+    something is wrong without naming anybody, which is right for faults of paths.
     """
 
     contender: str
     scenario: str
     guilty: int = 0
+    noticed: int = 0
     right: int = 0
     named: int = 0
     wrong: int = 0
@@ -65,6 +67,7 @@ def count(tally: Tally, truth: dict[str, Any], verdicts: list[ContenderVerdict])
     guilty = guilty_machines(truth)
     if guilty:
         tally.guilty += 1
+        tally.noticed += bool(loud)
         tally.right += guilty <= named
         tally.named += len(named)
         tally.wrong += len(named - guilty)
@@ -99,7 +102,7 @@ def totals(tallies: list[Tally]) -> list[Tally]:
     sums: dict[str, Tally] = {}
     for one in tallies:
         total = sums.setdefault(one.contender, Tally(one.contender, "all"))
-        for name in ("guilty", "right", "named", "wrong", "innocent", "accused", "alarms"):
+        for name in ("guilty", "noticed", "right", "named", "wrong", "innocent", "accused", "alarms"):
             setattr(total, name, getattr(total, name) + getattr(one, name))
     return list(sums.values())
 
@@ -111,12 +114,13 @@ def report_peers(runs: int, seed: int, only: Iterable[str] = (), *, as_json: boo
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return 0
-    print("contender | scenario | right of guilty | precision | accused of innocent | alarms of innocent")
+    print("contender | scenario | noticed | right | machines named right | accused | alarms")
     for row in rows:
-        true = row.named - row.wrong
-        precision = f"{true}/{row.named + row.accused}" if row.named + row.accused else "-"
-        print(
-            f"{row.contender} | {row.scenario} | {row.right}/{row.guilty} | {precision} | "
-            f"{row.accused}/{row.innocent} | {row.alarms}/{row.innocent}"
-        )
+        true, named = row.named - row.wrong, row.named + row.accused
+        shares = [
+            (row.noticed, row.guilty), (row.right, row.guilty), (true, named),
+            (row.accused, row.innocent), (row.alarms, row.innocent),
+        ]  # fmt: skip
+        texts = (f"{part}/{whole}" if whole else "-" for part, whole in shares)
+        print(" | ".join([row.contender, row.scenario, *texts]))
     return 0

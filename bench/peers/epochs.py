@@ -7,19 +7,20 @@ operator, the table of anomaly classes). Thresholds, the gap that ends an operat
 published.
 
 Reading. Per rank and operator: the epochs of 32 us in which any of its sender QPs sent data give the active
-communication time (ACT); VOLUME is what they sent, DUR how long the operator lasted. *Communication fail-
-slow*: in a built-in collective the node with the larger ACT, in custom ones (send/recv, all-to-all) the node
-with the lower rate VOLUME / ACT. *Fail-stop*: the node that sent the least data of a collective that does not
-end; in custom ones the node whose sends are incomplete. *Computation anomaly*: later operators start late or
-never, or DUR grows while ACT does not: the node whose operators start latest after the ones before.
+communication time (ACT); VOLUME is what they sent, DUR how long the operator lasted. *Communication
+fail-slow*: in a built-in collective the node with the larger ACT, in custom ones (send/recv, all-to-all) the
+node with the lower rate VOLUME / ACT. *Fail-stop*: the node that sent the least data of a collective that
+does not end; in custom ones the node whose sends are incomplete (most so, if several are). *Computation
+anomaly*: later operators start late or never, or DUR grows while ACT does not: the node whose operators start
+latest after the ones before.
 
 Where the description is open, what helps: operators are cut exactly, by the library's own entry and end
 instead of bytes and gaps; NIC clocks agree perfectly; epochs are exact in bytes; a figure is that of an
 iteration, compared with the rank's own past and with what its peers changed by, and must stay beyond the
 threshold for several iterations; nothing is judged unless iterations grow; a larger ACT goes before a late
 start; in hangs a node is named only when it is alone. An operator starts when its rank enters it, as the hook
-on the library tells. Thresholds were set on healthy runs. Epochs are not scaled: link rate and slot size of
-the simulation are the real ones.
+on the library tells. Thresholds were set on development runs. Epochs are not scaled: link rate and slot size
+of the simulation are the real ones.
 """
 
 from __future__ import annotations
@@ -119,10 +120,13 @@ def _stop(log: OperatorLog, metrics: Metrics) -> list[ContenderVerdict]:
     built_in = rows[~_custom(log, log.operations[rows])]
     if len(built_in):
         return [ContenderVerdict(_least(log, metrics, built_in), "nic_dead", "fail_stop", iteration)]
-    asked = _asked(log)
-    incomplete = [row for row in rows.tolist() if metrics.volume[row] < asked[row]]
-    machines = {log.machine(int(log.operations["rank"][row])) for row in incomplete}
-    return [ContenderVerdict(only(machines), "nic_dead", "fail_stop", iteration)]
+    share = metrics.volume[rows] / np.maximum(_asked(log)[rows], 1)
+    least = rows[share == share.min()] if share.min() < 1 else rows[:0]
+    return [ContenderVerdict(only(_machines(log, least)), "nic_dead", "fail_stop", iteration)]
+
+
+def _machines(log: OperatorLog, rows: NDArray[np.int64]) -> set[str]:
+    return machines_of(log, set(log.operations["rank"][rows].tolist()))
 
 
 def _custom(log: OperatorLog, rows: Table) -> NDArray[np.bool_]:
@@ -133,7 +137,7 @@ def _custom(log: OperatorLog, rows: Table) -> NDArray[np.bool_]:
 def _least(log: OperatorLog, metrics: Metrics, rows: NDArray[np.int64]) -> str | None:
     """The machine that sent the least in a standing collective, if one did so alone."""
     volume = metrics.volume[rows]
-    return only({log.machine(int(log.operations["rank"][row])) for row in rows[volume == volume.min()]})
+    return only(_machines(log, rows[volume == volume.min()]))
 
 
 def _asked(log: OperatorLog) -> NDArray[np.int64]:

@@ -37,7 +37,7 @@ from bench.peers.operator_log import NEVER, OperatorLog, operator_log
 
 SLOWER = 1.1  # published: verification of a change
 GPU_SLOWER = 1.1  # published: validation
-LINK_SLOWER = 1.5  # published 1.1, see above
+LINK_SLOWER = 1.5  # published: 1.1; see above
 LEAST_OUTSIDE = 0.1  # of an iteration that must be outside of operations to stand for computing
 HAZARD = 1 / 100  # prior of a change per iteration
 SPREAD = 0.01  # prior spread of iteration times, as a share

@@ -10,9 +10,10 @@ iteration holds as many samples as the real one would (REAL_COMPUTE_S below).
 
 Reading. Each port has a rate of sent and received bytes per sample. (a) A port whose mean rate over a window
 lies below the median of its job's ports by a share and by robust Z-score, in most windows, is slow. The same
-for the rate while it sends (upper decile of its samples). (b) If the whole job's bytes per iteration-long
-window fall below its own past for good, something is slow, no machine known. (c) If all ports fall silent for
-longer than two iterations, the job stands; the port that fell silent first, by a sample at least, is named.
+for the rate while it sends (upper decile of its samples). (b) If the whole job's bytes per window of several
+iterations fall below its own past for good, something is slow, no machine known. (c) If all ports fall silent
+for longer than two iterations, the job stands; the port that fell silent first, by a sample at least, is
+named.
 
 Where practice is open, what helps: ports are compared within a job and a rail; thresholds are set on healthy
 runs; windows are as long as an iteration, and that a job has come to its end is known; a dashboard knows
@@ -54,6 +55,7 @@ class PortCounters:
         return [
             verdict
             for job in truth["jobs"]
+            if job["workload"] in REAL_COMPUTE_S  # what is replayed has a scale of its own
             for verdict in judge(
                 seen, job["id"], second_ns(job), _iteration_ns(job), None if finished(truth, job) else end_ns
             )

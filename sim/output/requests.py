@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def _slots_of_operations(world: World, records: Records) -> dict[tuple[int, int,
     parts: dict[tuple[int, int, int], list[Table]] = {}
     changes = (np.diff(slots["lane"]) != 0) | (np.diff(slots["tag"].astype(np.int64)) != 0)
     starts = np.flatnonzero(np.r_[len(slots) > 0, changes]).tolist()
-    for first, end in zip(starts, [*starts[1:], len(slots)], strict=True):
+    for first, end in pairwise([*starts, len(slots)]):
         part = slots[first:end]
         lane = world.lanes[int(part["lane"][0])]
         entries = entered.get((lane.sender, int(part["tag"][0])))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.inputs import BenchInput, given_captures, simulated_captures
 from bench.offline import OfflineResult, measure_offline
+from bench.peers.report import report_peers
 from bench.picture import report_picture
 from bench.reality import report_reality
 from bench.segmentation import report_segmentation
@@ -35,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
             return report_picture(options.scenario, options.seed, options.out)
         if options.command == "modes":
             return report_modes(options.runs, options.seed, as_json=options.json)
+        if options.command == "peers":
+            return report_peers(options.runs, options.seed, options.scenario, as_json=options.json)
         result = _offline(options)
     except (PulseError, OSError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -81,6 +84,11 @@ def _parser() -> argparse.ArgumentParser:
     modes.add_argument("--runs", type=int, default=200, help="runs, drawn from the catalogue (%(default)s)")
     modes.add_argument("--seed", type=int, default=1, help="what they are drawn from (%(default)s)")
     modes.add_argument("--json", action="store_true", help="print the result as JSON")
+    peers = commands.add_parser("peers", help="rules of published systems on runs of the catalogue")
+    peers.add_argument("--runs", type=int, default=100, help="runs, scenarios in turn (%(default)s)")
+    peers.add_argument("--seed", type=int, default=1, help="what they are drawn from (%(default)s)")
+    peers.add_argument("--scenario", nargs="*", default=[], help="only these scenarios")
+    peers.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

@@ -25,7 +25,7 @@ from sim.simulate import Setting, prepare, run
 from sim.spec import CaptureKind, CaptureSpec, Scenario, SimulationError
 
 MESSAGE_TRAIN = 128
-_SMALL = replace(DEFAULT_CLUSTER, machines=4, nics_per_machine=2)
+SMALL_CLUSTER = replace(DEFAULT_CLUSTER, machines=4, nics_per_machine=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def sampled_orders(runs: int, seed: int) -> Iterator[Order]:
         entry = CATALOGUE[names[int(rng.integers(len(names)))]]
         workloads = list(entry.workloads) or list(PRESETS)
         workload = workloads[int(rng.integers(len(workloads)))]
-        yield Order(entry.name, int(rng.integers(1 << 30)), _SMALL, workload)
+        yield Order(entry.name, int(rng.integers(1 << 30)), SMALL_CLUSTER, workload)
 
 
 def findings(scenario: Scenario) -> list[Finding]:

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from sim.planning.collectives import Operation
 from sim.planning.plan import PS_PER_NS, Table
+from sim.planning.world import World
 from sim.simulate import Outcome
 
 NEVER = -1
@@ -15,13 +18,20 @@ NEVER = -1
 
 @dataclass(frozen=True, slots=True)
 class OperationTimes:
-    """One operation of one rank."""
+    """One operation of one rank; one that was entered and never left has no end.
+
+    ``group`` and ``number`` are those of its ``Operation``; ``expected`` are the bytes that it asks to be
+    sent to each rank.
+    """
 
     kind: str
     size: int
     tag: int
     enter_ns: int
     end_ns: int
+    group: str = ""
+    number: int = -1
+    expected: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -52,6 +62,7 @@ def records_of(outcome: Outcome) -> Records:
     world, simulation = outcome.world, outcome.simulation
     steps: dict[int, list[StepTimes]] = {rank.number: [] for rank in world.ranks}
     current: dict[tuple[int, int], StepTimes] = {}
+    asked: dict[int, dict[int, int]] = {}  # by the threads of operations, which the plan keeps alive
     for row in simulation.steps.tolist():
         rank, step, *times = row
         info = world.ranks[rank]
@@ -64,10 +75,32 @@ def records_of(outcome: Outcome) -> Records:
     for rank, step, number, _, enter, end in simulation.operations.tolist():
         operation = world.plan.operations[number]
         tag = world.plan.rows["operations"][number][1]
-        times = OperationTimes(operation.kind, operation.size, tag, _ns(enter), _ns(end))
+        expected = asked.setdefault(id(operation.threads), {})
+        if not expected:
+            expected.update(_bytes_by_receiver(world, operation))
+        times = OperationTimes(
+            operation.kind,
+            operation.size,
+            tag,
+            _ns(enter),
+            _ns(end),
+            operation.group,
+            operation.number,
+            expected,
+        )
         if (rank, step) in current:
             current[rank, step].operations.append(times)
     return Records(steps, _in_ns(simulation.slots), _in_ns(simulation.credits))
+
+
+def _bytes_by_receiver(world: World, operation: Operation) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for thread in operation.threads:
+        for step in thread:
+            for lane in step.send:
+                receiver = world.lanes[lane].receiver
+                found[receiver] = found.get(receiver, 0) + step.size
+    return found
 
 
 def _ns(time_ps: int) -> int:

@@ -32,6 +32,7 @@ class Operation:
     """One rank's part of a collective. ``tag`` is equal on all ranks that agree what they run.
 
     Operations of one ``stream`` run one after the other; ``threads`` may be shared between operations.
+    ``group`` names the communicator, ``number`` counts its collectives on this rank (-1: not a collective).
     """
 
     kind: str
@@ -39,6 +40,8 @@ class Operation:
     tag: Hashable
     threads: tuple[Thread, ...]
     stream: int = 0
+    group: str = ""
+    number: int = -1
 
 
 def slots_of(size: int, slot_bytes: int) -> list[int]:

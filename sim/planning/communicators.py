@@ -58,7 +58,7 @@ class Communicator:
         number = self._issued.get(position, 0)
         self._issued[position] = number + 1
         tag = (self.name, number, kind, size if agreed is None else agreed)
-        return Operation(kind, size, tag, threads, self._stream)
+        return Operation(kind, size, tag, threads, self._stream, self.name, number)
 
     def _slots(self, size: int, operation_size: int) -> list[int]:
         """The slots in which ``size`` bytes travel, by the protocol that an operation of this size uses."""
@@ -145,7 +145,8 @@ class Communicator:
             [(self.lane(peer, position, kind), part) for peer, part, kind in receives],
             self._point_to_point_slot,
         )
-        return Operation("send_recv", size, (self.name, "send_recv"), tuple(threads), self._stream)
+        tag = (self.name, "send_recv")
+        return Operation("send_recv", size, tag, tuple(threads), self._stream, self.name)
 
     @property
     def _point_to_point_slot(self) -> int:

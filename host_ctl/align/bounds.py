@@ -127,7 +127,7 @@ def _noise(place: dict[int, int], transits: Sequence[Transits], fit: Fit) -> flo
     """How far the fit lies beside the clocks: what queues, stamps and wandering drifts leave open.
 
     Where a clock strays from its lines, one direction of a pair seems slow for a while and the other does
-    not: the least excesses of stretches differ. Where only one direction is there, its own least excess counts.
+    not: the least excesses of stretches differ. Where only one direction is there, its own excess counts.
     """
     stretched = {}
     for t, delay in zip(transits, fit.delays_ns, strict=True):

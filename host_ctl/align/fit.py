@@ -76,19 +76,15 @@ def fit_clocks(place: dict[int, int], transits: Sequence[Transits], resets: Sequ
     windows = max(len(t.before_ns) for t in transits)
     best = _solve(place, transits, resets, coarse, 1)
     segments, tried = 1, 1
-    while 2 * tried <= min(_MOST_SEGMENTS, windows / _WINDOWS_PER_SEGMENT):
-        if best.excess_ns < _BENT_US * _NS_PER_US:
-            break
-        tried *= 2
+    most = min(_MOST_SEGMENTS, int(windows / _WINDOWS_PER_SEGMENT))
+    while tried < most and tried <= 2 * segments and best.excess_ns > _BENT_US * _NS_PER_US:
+        tried = min(2 * tried, most)
         finer = _solve(place, transits, resets, coarse, tried)
         gain = rows * np.log(
             (best.excess_ns / _NS_PER_US + _RESOLUTION_US) / (finer.excess_ns / _NS_PER_US + _RESOLUTION_US)
         )
-        price = _PRICE * 0.5 * np.log(rows) * (len(place) - 1) * (tried - segments)
-        if gain > price:
+        if gain > _PRICE * 0.5 * np.log(rows) * (len(place) - 1) * (tried - segments):
             best, segments = finer, tried
-        elif tried > 2 * segments:
-            break
     return best
 
 

@@ -20,6 +20,7 @@ from host_ctl.align.markers import Matched, Times
 _GREAT_NS = 1_000_000_000
 _FEWEST = 8
 _MARGIN_NS = 200_000
+_EDGE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,12 @@ def divide(nic: int, size_ns: int, last_before: int, first_after: int, stamps: T
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Events that follow closely at both NICs: first and last stamp at each, and their level."""
+    """Events that follow closely at both NICs: first and last stamp at each; transits at begin and end."""
 
     before: tuple[int, int]
     after: tuple[int, int]
-    level: int
+    begin_level: int
+    end_level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +125,13 @@ def _blocks(one: Matched) -> list[_Block]:
     found = []
     for begin, end in pairwise(edges.tolist()):
         if end - begin >= _FEWEST:
-            b, a = one.before_ns[begin:end], one.after_ns[begin:end]
+            b, a, level = one.before_ns[begin:end], one.after_ns[begin:end], transit[begin:end]
             found.append(
                 _Block(
-                    (int(b.min()), int(b.max())), (int(a.min()), int(a.max())), int(transit[begin:end].min())
+                    before=(int(b.min()), int(b.max())),
+                    after=(int(a.min()), int(a.max())),
+                    begin_level=int(level[:_EDGE].min()),
+                    end_level=int(level[-_EDGE:].min()),
                 )
             )
     return found
@@ -136,7 +141,7 @@ def _votes(one: Matched, blocks: Sequence[_Block]) -> list[_Vote]:
     found = []
     for x in blocks:
         for y in blocks:
-            jump = y.level - x.level
+            jump = y.begin_level - x.end_level
             if abs(jump) < _GREAT_NS:
                 continue
             gap_before, gap_after = y.before[0] - x.before[1], y.after[0] - x.after[1]

@@ -16,6 +16,7 @@ from host_ctl.align.quickest import Transits
 
 MIN_ASYMMETRY_NS = 300.0
 ASYMMETRY_SHARE = 0.2
+ACKNOWLEDGED_SHARE = 1.0  # how long NICs take to acknowledge differs more than paths do
 _STRETCHES = 8
 _LEAST_NS = 1e-3
 _NOISE_STRETCHES = 16
@@ -52,7 +53,8 @@ def find_errors(
         # Stamps so late that packets seem to arrive before they left. By how much each is, its spread tells.
         bound = bound + 2 * (late + max(t.spread_ns for t in used))
     loop = _smallest_loop(least)
-    asymmetry = asymmetry_ns if asymmetry_ns is not None else max(MIN_ASYMMETRY_NS, ASYMMETRY_SHARE * loop)
+    share = ACKNOWLEDGED_SHARE if any(t.acknowledged for t in used) else ASYMMETRY_SHARE
+    asymmetry = asymmetry_ns if asymmetry_ns is not None else max(MIN_ASYMMETRY_NS, share * loop)
     hops = dijkstra(_sparse(np.minimum(least, least.T)), indices=0, unweighted=True)
     noise = _noise(place, used, fit)
     likely = np.maximum(1.0, hops) * asymmetry / 2 + np.sqrt(hops) * noise + late

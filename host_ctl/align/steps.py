@@ -26,6 +26,7 @@ _SIDE = 4
 _NOISE_FACTOR = 10.0
 _AGREE = 0.25
 _MOST_PER_NIC = 4
+_WANDER = 20e-6
 
 Floats = NDArray[np.float64]
 
@@ -148,15 +149,17 @@ def _floor(pair: Matched, nic: int, resets: Sequence[Reset], shift: Times | None
     flat = (ahead - ahead[0]) - slope * (time - time[0])
     if shift is not None:
         time = time - shift[pair.before if incoming else pair.after]
-    return _Floor(time, raw, flat, starts, _rises(edge, incoming), incoming)
+    return _Floor(time, raw, flat, starts, _rises(edge, at, incoming), incoming)
 
 
-def _rises(edge: Floats, incoming: bool) -> Floats:
-    """By how much the edge of some groups exceeds that of those before, at each group."""
+def _rises(edge: Floats, at: Floats, incoming: bool) -> Floats:
+    """By how much the edge of some groups exceeds that of those before, beyond what drifts may do."""
     blocks = np.lib.stride_tricks.sliding_window_view(edge, _SIDE)
     extreme = blocks.min(axis=1) if incoming else blocks.max(axis=1)
     out = np.zeros(len(edge))
-    out[_SIDE : len(edge) - _SIDE + 1] = extreme[_SIDE:] - extreme[:-_SIDE]
+    rise = extreme[_SIDE:] - extreme[:-_SIDE]
+    span = np.r_[at[2 * _SIDE - 1 :], at[-1:]][: len(rise)] - at[: len(rise)]
+    out[_SIDE : len(edge) - _SIDE + 1] = np.sign(rise) * np.maximum(np.abs(rise) - _WANDER * span, 0.0)
     return out
 
 

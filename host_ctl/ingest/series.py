@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpu_app.wire import records
-from dpu_app.wire.frame import Frame
+from dpu_app.wire.frame import ClockInfo, Frame
 
 Table = NDArray[np.void]
+
+_UNKNOWN_CLOCK = ClockInfo("unknown")
 
 JOINED_TABLES = ("flows", "messages", "controls", "markers", "events", "histograms")
 """What is joined over frames; the other tables stay in them until a view asks for them."""
@@ -46,7 +48,8 @@ class NicSeries:
 
     ``flows`` has one row per flow (totals), ordered by its ``flow`` index; the other tables are in time
     order and refer to it. ``addresses`` are the NIC's own; empty means that they are not known.
-    ``witness_ns`` is the latest time at which the capture is known to have been running.
+    ``witness_ns`` is the latest time at which the capture is known to have been running. ``clock_pairs`` are
+    readings (NIC clock, system clock), ``clock`` is what drives the NIC's clock, as the last frame has it.
     """
 
     machine: str
@@ -65,6 +68,8 @@ class NicSeries:
     last_ns: int
     witness_ns: int
     frames: tuple[Frame, ...] = field(repr=False, default=())
+    clock_pairs: tuple[tuple[int, int], ...] = field(repr=False, default=())
+    clock: ClockInfo = _UNKNOWN_CLOCK
     warnings: tuple[str, ...] = ()
 
     @property
@@ -118,6 +123,8 @@ def join_frames(
         last_ns=last,
         witness_ns=max(last, witness_ns or last),
         frames=tuple(ordered),
+        clock_pairs=tuple(pair for f in ordered for pair in f.clock_pairs),
+        clock=max(ordered, key=lambda f: f.sequence).clock,
     )
 
 

@@ -69,8 +69,22 @@ def _input(series: NicSeries, clock: NicClock) -> dict[str, Any]:
             "bound_ns": None if clock.bound_ns is None else round(clock.bound_ns),
             "basis": clock.basis,
             "component": clock.component,
+            "between": _between(clock),
         },
     }
+
+
+def _between(clock: NicClock) -> dict[str, Any] | None:
+    """How the clock's component relates to others: as claimed or read, or else as assumed of coupled GPUs."""
+    if clock.between is not None:
+        return {
+            "basis": clock.between.basis,
+            "offset_ns": round(clock.between.offset_ns),
+            "uncertainty_ns": round(clock.between.uncertainty_ns),
+        }
+    if clock.coupled_ns is not None:
+        return {"basis": "coupled", "offset_ns": 0, "uncertainty_ns": round(clock.coupled_ns)}
+    return None
 
 
 def _job(job: Job, traffic: Traffic, kinds: Sequence[str]) -> dict[str, Any]:

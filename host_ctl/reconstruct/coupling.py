@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from host_ctl.align.clock import Alignment, NicClock
+from host_ctl.align.clock import Alignment, ClockPiece, NicClock
 from host_ctl.reconstruct.jobs import GroupTimeline, Job
 from host_ctl.reconstruct.transfers import Traffic
 
@@ -109,11 +109,23 @@ def _fit(reference: NDArray[np.int64], starts: NDArray[np.int64], origin: int) -
 
 def moved_clock(clock: NicClock, origin: int, offset: float, slope: float, scatter: float) -> NicClock:
     """A clock whose common time is less by the offset and, from the origin (common time) on, the drift."""
-    drift = clock.drift_ppm * 1e-6
-    since = clock.origin_ns - round(clock.offset_ns) - origin
-    return replace(
-        clock,
-        offset_ns=round(clock.offset_ns) + offset + slope * since,
-        drift_ppm=(drift + slope * (1 - drift)) * 1e6,
-        coupled_ns=scatter,
+    pieces = tuple(
+        ClockPiece(p.from_ns, *_moved(p.from_ns, p.offset_ns, p.drift_ppm, origin, offset, slope))
+        for p in clock.pieces
     )
+    moved = _moved(clock.origin_ns, clock.offset_ns, clock.drift_ppm, origin, offset, slope)
+    between = clock.between
+    if between is not None:
+        between = replace(between, offset_ns=between.offset_ns - offset)
+    return replace(
+        clock, offset_ns=moved[0], drift_ppm=moved[1], pieces=pieces, coupled_ns=scatter, between=between
+    )
+
+
+def _moved(
+    from_ns: int, own_ns: float, drift_ppm: float, origin: int, offset: float, slope: float
+) -> tuple[float, float]:
+    """Offset and drift of a line of a clock after its common time was made less."""
+    drift = drift_ppm * 1e-6
+    since = from_ns - round(own_ns) - origin
+    return round(own_ns) + offset + slope * since, (drift + slope * (1 - drift)) * 1e6

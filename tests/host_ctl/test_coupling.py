@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from host_ctl.align.clock import NicClock
+from host_ctl.align.clock import ClockPiece, NicClock
 from host_ctl.attribute.needs import on_same_machine
 from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.reconstruct.coupling import component_of, moved_clock, relate_starts
@@ -135,4 +135,15 @@ def test_a_clock_moved_onto_another_rail_agrees_with_it_at_all_times() -> None:
     offset, drift, origin = 40_000_000, 30e-6, int(old[5])
     new = moved_clock(nic, origin, float(offset), drift, 1e4).to_common(nic.origin_ns + since)
     wanted = old - offset - np.rint((old - origin) * drift).astype(np.int64)
+    assert np.abs(new - wanted).max() <= 3
+
+
+def test_a_clock_of_several_pieces_is_moved_as_a_whole() -> None:
+    origin = 1_700_000_000_000_000_000
+    pieces = (ClockPiece(origin, 5_000.0, 10.0), ClockPiece(origin + 10**12, 10_005_000.0, -4.0))
+    nic = NicClock(5_000.0, 10.0, origin, 300.0, 5_000.0, "measured", 1, pieces=pieces)
+    times = origin + np.arange(0, 2 * 10**12, 10**10)
+    old = nic.to_common(times)
+    new = moved_clock(nic, int(old[0]), 7_000_000.0, 20e-6, 1e4).to_common(times)
+    wanted = old - 7_000_000 - np.rint((old - old[0]) * 20e-6).astype(np.int64)
     assert np.abs(new - wanted).max() <= 3

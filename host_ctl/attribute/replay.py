@@ -28,6 +28,7 @@ _MESSAGE, _CUT = replay_dtypes()["MESSAGE"], replay_dtypes()["CUT"]
 _LEAST = 0.02  # of the lags seen at one place, as for needs: single early sends must not undercut
 _NORMAL = 0.25
 _COMPUTING = 0.2
+_ONE_EDGE_AT_A_TIME = ("ring", "pairwise", "alltoall")
 _SLOW = 0.5
 _WAITS = (("input_row", "input_lag", "transfer"), ("before_row", "before_lag", "sending"))
 """What a send waits for, the lag after it, and how long that took from its own start."""
@@ -41,8 +42,8 @@ class Replay:
     is, ``src`` and ``dst`` are endpoints, ``clock`` numbers the sets of NICs that share a time, ``excess``
     holds what can be cut (ns). ``repaired`` marks messages that were held up by lost packets, ``computes``
     those before which the host always takes long, ``compared`` those whose norm comes from several members
-    that play the same part, ``behind_slow`` those that follow a slow one of their lane: what holds up a
-    message holds up the next.
+    that play the same part, ``branching`` those of groups whose members have several edges at a time,
+    ``behind_slow`` those that follow a slow one of their lane: what holds up a message holds up the next.
     """
 
     iterations: int
@@ -56,6 +57,7 @@ class Replay:
     repaired: NDArray[np.bool_]
     computes: NDArray[np.bool_]
     compared: NDArray[np.bool_]
+    branching: NDArray[np.bool_]
     behind_slow: NDArray[np.bool_]
     _messages: Table
     _order: NDArray[np.int64]
@@ -145,6 +147,7 @@ def build_replay(
     excess["credit"] = np.maximum(np.concatenate(credit), 0).astype(np.int64)
     excess["transfer"] = transfer_excess(traffic, program, sharing)[rows]
     computes, compared = _computes(messages), _compared(program, sharing)
+    branching = _branching(program)
     repairs = charges[np.isin(charges["kind"], (Charge.REPAIR, Charge.REPAIR_CREDIT))]
     return Replay(
         program.job.iterations,
@@ -158,8 +161,9 @@ def build_replay(
         np.isin(rows, repairs["row"]),
         computes,
         compared,
-        # Without peers nothing tells a slow message from one that shares its port for once.
-        _behind_slow(messages, excess) & ~computes & compared,
+        branching,
+        # In a tree nothing tells a slow message from one that shares its port for once.
+        _behind_slow(messages, excess) & ~computes & ~branching,
         messages,
         np.argsort(messages["start"], kind="stable"),
     )
@@ -241,11 +245,23 @@ def _clocks(traffic: Traffic, endpoints: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def _compared(program: Program, sharing: Sharing) -> NDArray[np.bool_]:
+    """Messages of members that play the same part as others in all that they do.
+
+    A member of a ring that is a stage of a pipeline as well comes to the ring when the pipeline lets it.
+    """
     alike = [
         lane.group in sharing.groups or place is not None
         for lane, place in zip(program.lanes, sharing.places.lanes, strict=True)
     ]
-    return np.repeat(alike, [len(lane.rows) for lane in program.lanes])
+    unlike = {lane.src for lane, same in zip(program.lanes, alike, strict=True) if not same}
+    compared = [lane.src not in unlike for lane in program.lanes]
+    return np.repeat(compared, [len(lane.rows) for lane in program.lanes])
+
+
+def _branching(program: Program) -> NDArray[np.bool_]:
+    algorithm = [program.job.timelines[lane.group].group.algorithm for lane in program.lanes]
+    branching = [name not in _ONE_EDGE_AT_A_TIME for name in algorithm]
+    return np.repeat(branching, [len(lane.rows) for lane in program.lanes])
 
 
 def _behind_slow(messages: Table, excess: Table) -> NDArray[np.bool_]:

@@ -55,7 +55,7 @@ def judge_job(
     verdicts = [v for v in (stop.verdict,) if v is not None]
     verdicts += _priced([*lost.verdicts, *((v, c) for v, c in slow if v.machine not in explained)], features)
     if not any(v.severity != "notice" for v in verdicts):
-        verdicts += find_patterns(traffic, job, features)
+        verdicts += find_patterns(traffic, job, features, replayed)
     unsure = [stop.unsure] if stop.unsure else []
     if not any(v.severity != "notice" for v in verdicts):
         unsure += [text for text in (unexplained(job, features),) if text]

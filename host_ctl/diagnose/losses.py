@@ -19,10 +19,13 @@ from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Severit
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.repairs import LossPlace
-from host_ctl.reconstruct.transfers import MISSING, Traffic
+from host_ctl.reconstruct.transfers import MISSING, Traffic, send_start
 
 MIN_COST = 0.02
 _MIN_LOSSES = 3
+_MIN_SIDE = 3
+_CLEAR_RISE = 3.0
+_MOMENT = 0.01
 _SURE = 0.8
 _BY_CHANCE = 0.01
 _NAMED = 2
@@ -33,33 +36,39 @@ _WHOLE = "all"
 class Losses:
     """Lost packets of a job: per directed pair and before whose tap, with their repair runs.
 
-    ``begin_ns`` and ``end_ns``: the first and the last sign of them (common ns). ``at_least``: a part of the
-    packets was not captured, so that more may have been lost.
+    ``times_ns``: when signs of them were seen (common ns, at least one if any were lost). ``at_least``: a
+    part of the packets was not captured, so that more may have been lost.
     """
 
     runs: Table
     lost: dict[Pair, int]
     before_tap: dict[int, int]
-    begin_ns: int
-    end_ns: int
+    times_ns: NDArray[np.int64]
     at_least: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LossFindings:
-    """Verdicts on losses, the NICs at the ends of what lost packets, and the cost per iteration (ns)."""
+    """Verdicts on losses, the NICs at the ends of what lost packets, and the cost per iteration (ns).
+
+    ``since`` is the first iteration with losses that cost enough to be a fault, None if they do not.
+    """
 
     verdicts: tuple[tuple[Verdict, Claim], ...] = ()
     ends: frozenset[int] = frozenset()
     cost_ns: float = 0.0
+    since: int | None = None
 
-    def explains(self, members: Iterable[int], excess_ns: float) -> bool:
-        """Whether so much lateness of some NICs may follow from the losses.
+    def explains(self, members: Iterable[int], excess_ns: float, onset: int) -> bool:
+        """Whether so much lateness of some NICs since an iteration may follow from the losses.
 
         After a loss the sender repeats, waits and slows down, and the receiver is late with all that it
-        passes on. An excess at either end that costs less than the losses is no second fault.
+        passes on. An excess at either end that begins with costly losses, or costs less than they do, is no
+        second fault.
         """
-        return bool(self.ends.intersection(members)) and excess_ns <= self.cost_ns
+        if not self.ends.intersection(members):
+            return False
+        return excess_ns <= self.cost_ns or (self.since is not None and onset >= self.since - 1)
 
 
 def count_losses(traffic: Traffic, job: Job, repairs: Table) -> Losses:
@@ -82,8 +91,7 @@ def count_losses(traffic: Traffic, job: Job, repairs: Table) -> Losses:
         lost[pair] = max(lost[pair], count)
     times = np.concatenate([times, runs["start"], runs["end"]])
     modes = {traffic.series[i].mode for m in job.members if (i := traffic.endpoints[m].series) is not None}
-    begin, end = (int(times.min()), int(times.max())) if len(times) else (0, 0)
-    return Losses(runs, dict(lost), dict(before), begin, end, modes != {_WHOLE})
+    return Losses(runs, dict(lost), dict(before), np.sort(times), modes != {_WHOLE})
 
 
 def _missed(traffic: Traffic, job: Job) -> tuple[Counter[Pair], NDArray[np.int64]]:
@@ -134,20 +142,42 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
     total = sum(losses.lost.values())
     if total < _MIN_LOSSES or not any(t.regular for t in job.timelines):
         return LossFindings()
-    outage = _is_outage(losses, _sent(traffic, job, None, losses.lost))
-    begin, end = losses.begin_ns, losses.end_ns
+    outage = _is_outage(losses, _sent(traffic, job, None, losses.lost)) or _nothing_passed(
+        traffic, job, losses
+    )
+    begin, end = int(losses.times_ns[0]), int(losses.times_ns[-1])
     window = (begin, end) if outage else None
     lost = _lost_messages(traffic, losses.runs) if outage else losses.lost
     where = locate_losses(_sent(traffic, job, window, lost), lost, losses.before_tap)
     first = int(np.clip(np.searchsorted(job.boundaries_ns, begin, side="right") - 1, 0, job.iterations - 1))
     last = int(np.clip(np.searchsorted(job.boundaries_ns, end, side="right"), first + 1, job.iterations))
-    cost_ns = float(features.repair[first:last].max(axis=1).sum())
+    cost_ns = max(float(features.repair[first:last].max(axis=1).sum()), _rise(job, features, losses.times_ns))
     span_ns = float(features.duration_ns[first:].sum())
     severity: Severity = "fail_slow" if cost_ns >= MIN_COST * span_ns else "notice"
     verdict = _verdict(traffic, job, losses, where, severity, outage, (first, last), cost_ns)
     ends = frozenset(end for pair, count in losses.lost.items() if count for end in pair)
     per_iteration_ns = cost_ns / (last - first)
-    return LossFindings(((verdict, Claim(first, last, per_iteration_ns)),), ends, per_iteration_ns)
+    since = first if severity == "fail_slow" else None
+    return LossFindings(((verdict, Claim(first, last, per_iteration_ns)),), ends, per_iteration_ns, since)
+
+
+def _rise(job: Job, features: Features, times_ns: NDArray[np.int64]) -> float:
+    """How much longer iterations with losses took, of those that clearly took longer than without (ns).
+
+    What a loss holds up is more than what is repeated: other connections wait for the one that does.
+    """
+    duration = features.duration_ns.astype(np.float64)
+    at = np.searchsorted(job.boundaries_ns, times_ns, side="right") - 1
+    hit = np.zeros(len(duration), dtype=bool)
+    hit[at[(at >= 0) & (at < len(duration))]] = True
+    whole = np.ones(len(duration), dtype=bool)
+    whole[:1] = whole[-1:] = False
+    usual, now = duration[whole & ~hit], duration[whole & hit]
+    if min(len(usual), len(now)) < _MIN_SIDE:
+        return 0.0
+    spread = np.median(np.abs(usual - np.median(usual)))
+    longer = now - np.median(usual)
+    return float(longer[longer > _CLEAR_RISE * spread].sum())
 
 
 def _is_outage(losses: Losses, sent: dict[Pair, int]) -> bool:
@@ -165,6 +195,26 @@ def _is_outage(losses: Losses, sent: dict[Pair, int]) -> bool:
     rate = sum(losses.lost.values()) / max(1, sum(sent[pair] for pair in losses.lost))
     by_chance = float((min(1.0, rate) ** between["repeated"].astype(np.float64)).sum())
     return again > 0 and float(poisson.sf(again - 1, by_chance)) < _BY_CHANCE
+
+
+def _nothing_passed(traffic: Traffic, job: Job, losses: Losses) -> bool:
+    """Whether nothing came through between the ends of what was lost, from the first loss until its repeat.
+
+    A short outage loses everything once, and nothing again: no packet comes that could tell the receiver
+    that others are missing, and the senders wait until they time out. A lossy path lets most things pass.
+    """
+    runs = losses.runs[losses.runs["reverse"] == 0]
+    rows = np.unique(runs["row"])
+    if runs["packets"].sum() < _MIN_LOSSES:
+        return False
+    begin, end = int(send_start(traffic.transfers[rows]).min()), int(np.median(runs["start"]))
+    ends = {
+        e for run in runs for e in (traffic.links[int(run["link"])].src, traffic.links[int(run["link"])].dst)
+    }
+    edges = [n for n, edge in enumerate(traffic.edges) if ends.issuperset(edge)]
+    t = traffic.transfers[np.isin(traffic.transfers["edge"], edges)]
+    passed = (send_start(t) >= begin) & (t["rx_end"] != MISSING) & (t["rx_end"] < end)
+    return end - begin >= _MOMENT * job.iteration_ns and not passed.any()
 
 
 def _lost_messages(traffic: Traffic, runs: Table) -> dict[Pair, int]:
@@ -237,7 +287,7 @@ def _verdict(
         nic=endpoint.nic if sure else None,
         peer=None,
         candidates=ends,
-        onset_ns=losses.begin_ns,
+        onset_ns=int(losses.times_ns[0]),
         onset_iteration=first,
         detected_iteration=min(first + 1, job.iterations - 1),
         slowdown=None,

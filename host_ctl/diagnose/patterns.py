@@ -6,6 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from host_ctl.attribute.features import Features
+from host_ctl.attribute.replay import Replay
+from host_ctl.diagnose.cases import machine_columns
+from host_ctl.diagnose.suspects import find_suspects, gains
 from host_ctl.diagnose.verdict import Evidence, Verdict
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
@@ -15,19 +18,24 @@ _MIN_PAUSES = 3
 _ONE_SHARE = 0.7
 
 
-def find_patterns(traffic: Traffic, job: Job, features: Features) -> list[Verdict]:
-    """A notice when long pauses come again and again on different members."""
+def find_patterns(traffic: Traffic, job: Job, features: Features, replayed: Replay) -> list[Verdict]:
+    """A notice when long pauses come again and again on different machines.
+
+    A pause is what an iteration would gain without one machine's lateness, so that what nobody waits for is
+    none.
+    """
     base = float(np.median(features.duration_ns))
-    deviation = features.host - np.median(features.host, axis=1, keepdims=True)
-    pauses = np.argwhere(deviation[1:-1] > _LONG * base)
+    columns = list(machine_columns(traffic, job).values())
+    hosts = [s for s in find_suspects(replayed, job, columns, _LONG * base, fewest=1) if s.feature == "host"]
+    gained = gains(replayed, hosts, [])
+    pauses = np.argwhere(gained[1:-1] > _LONG * base)
     if len(pauses) < _MIN_PAUSES:
         return []
-    members, counts = np.unique(pauses[:, 1], return_counts=True)
-    if len(members) < 2 or counts.max() > _ONE_SHARE * len(pauses):
+    machines, counts = np.unique(pauses[:, 1], return_counts=True)
+    if len(machines) < 2 or counts.max() > _ONE_SHARE * len(pauses):
         return []
-    cost = float(sum(deviation[1:-1][i, j] for i, j in pauses))
+    cost = float(sum(gained[1:-1][i, j] for i, j in pauses))
     first = int(pauses[0, 0]) + 1
-    names = [traffic.endpoints[job.members[m]].machine for m in members]
     return [
         Verdict(
             job=job.id,
@@ -46,10 +54,10 @@ def find_patterns(traffic: Traffic, job: Job, features: Features) -> list[Verdic
             confidence=0.9,
             evidence=(
                 Evidence("pauses", float(len(pauses)), None, "pauses"),
-                Evidence("members_hit", float(len(members)), float(len(job.members)), "members"),
+                Evidence("machines_hit", float(len(machines)), float(len(columns)), "machines"),
             ),
             summary=(
-                f"no machine is to blame: {len(pauses)} pauses hit {len(set(names))} machines of "
+                f"no machine is to blame: {len(pauses)} pauses hit {len(machines)} machines of "
                 f"{job.id} in turn, {cost / 1e9:.1f} s in all"
             ),
         )

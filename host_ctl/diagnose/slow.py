@@ -33,12 +33,13 @@ from host_ctl.reconstruct.transfers import Traffic
 MIN_EFFECT = 0.02
 _TRANSFERS_FROM_START = 7.5
 _BOTH_WAYS = 0.25
+_LATE_TOO = 0.25
 _MORE_THAN_ONE = 1.25
 _SUSPECT = 0.5
 _MOST_FAULTS = 4
 _SECOND_FAULT = 0.5
 _MOSTLY = 0.5
-_WITHOUT_PEERS = 2.5  # times the least effect
+_IN_TREES = 2.5  # times the least effect
 _MOST_OFTEN = 0.8
 _DOUBTFUL = 0.5
 _QUEUES = 0.5
@@ -102,7 +103,9 @@ def _cases(
             if _holds(c, features, ways, least_ns) and _clear(c, s, replayed, least_ns)
         ]
         cases = [
-            (c, s) for c, s in cases if not losses.explains(_touched(c, traffic, job), c.shift.excess_ns)
+            (c, s)
+            for c, s in cases
+            if not losses.explains(_touched(c, traffic, job), c.shift.excess_ns, c.shift.onset)
         ]
         if kept:
             cases = [
@@ -230,19 +233,24 @@ def _is_second(case: SlowCase, suspect: Suspect, first: SlowCase, replayed: Repl
 
 def _compared(suspect: Suspect, replayed: Replay) -> bool:
     """Whether most of what is cut for a suspect was held against members that play the same part."""
+    return _share(suspect, replayed.compared) >= _MOSTLY
+
+
+def _share(suspect: Suspect, chosen: NDArray[np.bool_]) -> float:
+    """The share of what is cut for a suspect that is cut from chosen messages."""
     cut = np.sum([suspect.cuts[name] for name in suspect.cuts.dtype.names or ()], axis=0)
-    return bool(cut[replayed.compared].sum() >= _MOSTLY * cut.sum())
+    return float(cut[chosen].sum() / max(1, cut.sum()))
 
 
 def _clear(case: SlowCase, suspect: Suspect, replayed: Replay, least_ns: float) -> bool:
-    """Whether slow messages are clearly slow where no peers tell what is usual.
+    """Whether slow messages are clearly slow where many things make them so.
 
     In a tree messages share ports with each other or do not, as ranks come early or late, and how long they
     take changes with that although nothing is slow.
     """
-    if case.feature == "host" or _compared(suspect, replayed):
+    if case.feature == "host" or _share(suspect, replayed.branching) < _MOSTLY:
         return True
-    return case.worth_ns >= _WITHOUT_PEERS * least_ns and case.shift.share_worst >= _MOST_OFTEN
+    return case.worth_ns >= _IN_TREES * least_ns and case.shift.share_worst >= _MOST_OFTEN
 
 
 def _costliest(cases: Sequence[tuple[SlowCase, Suspect]], replayed: Replay) -> tuple[SlowCase, Suspect]:
@@ -260,7 +268,7 @@ def _costliest(cases: Sequence[tuple[SlowCase, Suspect]], replayed: Replay) -> t
         if case.feature == "host":
             return case.worth_ns, False
         # A late host changes which messages share a port; slow messages make no host late.
-        certain = 1.0 if _compared(suspect, replayed) else _DOUBTFUL
+        certain = _DOUBTFUL if _share(suspect, replayed.branching) >= _MOSTLY else 1.0
         # A port that is slow both ways stands before either of its ways.
         return case.worth_ns * certain * covered[id(suspect)] / most, case.feature == "port"
 
@@ -309,10 +317,13 @@ def _at_queue(case: SlowCase, traffic: Traffic, job: Job, charges: Table) -> Slo
 
 def _holds(case: SlowCase, features: Features, ways: Ways, least_ns: float) -> bool:
     """Whether a NIC whose messages are slow has messages under way for longer, since otherwise it only sends
-    more at once; and whether a port is slow both ways, since otherwise it is one edge that is slow."""
+    more at once; whether a port is slow both ways, since otherwise it is one edge that is slow; and whether
+    the host of a slow receiver is late as well."""
     if case.feature == "port":
         both = (excess_of(features.egress, case, features), excess_of(features.ingress, case, features))
         return min(both) >= _BOTH_WAYS * case.shift.excess_ns
+    if case.feature == "receiver":
+        return excess_of(features.host, case, features) >= _LATE_TOO * case.shift.excess_ns
     if case.feature in ("egress", "ingress"):
         return excess_of(ways[case.feature == "ingress"], case, features) >= least_ns
     return True

@@ -23,7 +23,6 @@ from host_ctl.reconstruct.jobs import Job
 
 Feature = Literal["host", "port", "egress", "ingress", "receiver", "path"]
 
-_FEWEST = 3
 _UPPER = 0.8
 _COMPARABLE = 0.5
 
@@ -40,17 +39,17 @@ class Suspect:
 
 
 def find_suspects(
-    replay: Replay, job: Job, machines: Sequence[Sequence[int]], least_ns: float
+    replay: Replay, job: Job, machines: Sequence[Sequence[int]], least_ns: float, fewest: int = 3
 ) -> list[Suspect]:
-    """Everybody who loses enough, often enough, to matter; ``machines`` are the columns of each."""
+    """Everybody who loses enough in ``fewest`` iterations to matter; ``machines`` are the columns of each."""
     found = []
     for columns in machines:
         members = [job.members[c] for c in columns]
-        if _matters(_lateness(replay, members), least_ns):
+        if _matters(_lateness(replay, members), least_ns, fewest):
             found.append(Suspect("host", tuple(columns), replay.hosts(members)))
     for column, member in enumerate(job.members):
-        found.extend(_nic_suspects(replay, column, member, least_ns))
-    return [*found, *_paths(replay, job, least_ns)]
+        found.extend(_nic_suspects(replay, column, member, least_ns, fewest))
+    return [*found, *_paths(replay, job, least_ns, fewest)]
 
 
 def gains(replay: Replay, suspects: Sequence[Suspect], without: Sequence[Table]) -> NDArray[np.float64]:
@@ -66,14 +65,16 @@ def gains(replay: Replay, suspects: Sequence[Suspect], without: Sequence[Table])
     return columns
 
 
-def _nic_suspects(replay: Replay, column: int, member: int, least_ns: float) -> Iterator[Suspect]:
+def _nic_suspects(
+    replay: Replay, column: int, member: int, least_ns: float, fewest: int
+) -> Iterator[Suspect]:
     sent, got = replay.src == member, replay.dst == member
-    out, into = (_matters(_slowness(replay, chosen), least_ns) for chosen in (sent, got))
+    out, into = (_matters(_slowness(replay, chosen), least_ns, fewest) for chosen in (sent, got))
     if out:
         yield Suspect("egress", (column,), replay.transfers(sent))
     if into:
         yield Suspect("ingress", (column,), replay.transfers(got))
-        if _matters(_lateness(replay, [member]), least_ns):
+        if _matters(_lateness(replay, [member]), least_ns, fewest):
             both = replay.hosts([member])
             both["transfer"] = replay.transfers(got)["transfer"]
             both["host"] = np.maximum(both["host"], replay.transfers(got)["host"])
@@ -82,9 +83,9 @@ def _nic_suspects(replay: Replay, column: int, member: int, least_ns: float) -> 
         yield Suspect("port", (column,), replay.transfers(sent | got))
 
 
-def _matters(lost: NDArray[np.float64], least_ns: float) -> bool:
+def _matters(lost: NDArray[np.float64], least_ns: float, fewest: int) -> bool:
     """No replay can gain more than the sum of what is cut: most members need none."""
-    return bool((lost[1:-1] >= least_ns).sum() >= _FEWEST)
+    return bool((lost[1:-1] >= least_ns).sum() >= fewest)
 
 
 def _lateness(replay: Replay, members: Sequence[int]) -> NDArray[np.float64]:
@@ -102,13 +103,13 @@ def _per_iteration(replay: Replay, excess: NDArray[np.int64]) -> NDArray[np.floa
     return np.asarray(np.bincount(replay.iteration, weights, minlength=replay.iterations), np.float64)
 
 
-def _paths(replay: Replay, job: Job, least_ns: float) -> list[Suspect]:
+def _paths(replay: Replay, job: Job, least_ns: float, fewest: int) -> list[Suspect]:
     """The edges that are about as slow as the slowest, if they have no NIC in common: they share a path."""
     edges = np.unique(np.stack([replay.src, replay.dst]), axis=1).T
     upper = {}
     for src, dst in edges.tolist():
         lost = _slowness(replay, (replay.src == src) & (replay.dst == dst))
-        if _matters(lost, least_ns):
+        if _matters(lost, least_ns, fewest):
             upper[src, dst] = float(np.quantile(lost[1:-1], _UPPER))
     slow = tuple(e for e in sorted(upper) if upper[e] >= _COMPARABLE * max(upper.values()))
     # What most edges do is what is usual.

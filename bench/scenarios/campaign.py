@@ -19,7 +19,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench.scenarios.cases import Case
 from bench.scenarios.results import FILE_NAME, Result, ResultFile
-from bench.scenarios.work import run_case
 
 _LONGEST_CASE_S = 900
 _AHEAD_PER_JOB = 2
@@ -29,6 +28,9 @@ Runner = Callable[[Case], Result]
 
 def attempt(case: Case) -> Result:
     """Run one case; whatever goes wrong becomes its result, since other cases go on."""
+    # Loads the whole analysis, which only the processes that run cases need.
+    from bench.scenarios.work import run_case
+
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(_LONGEST_CASE_S)
     try:

@@ -48,11 +48,7 @@ class RealRow:
 def real_rows(captures: Path | None, traces: Path | None) -> list[RealRow]:
     """Judge what is given. Raises InputError for a folder without any labelled capture or known trace."""
     rows = [] if captures is None else list(_captures(captures))
-    rows += [] if traces is None else list(_traces(traces))
-    for folder, found in ((captures, "labelled captures"), (traces, "traces named trace-MODEL.parquet")):
-        if folder is not None and not any(folder.glob("*")):
-            raise InputError(f"{folder}: no {found}")
-    return rows
+    return rows if traces is None else [*rows, *_traces(traces)]
 
 
 def _captures(folder: Path) -> Iterator[RealRow]:
@@ -85,10 +81,11 @@ def _as_labelled(fault: dict[str, Any], analysis: Analysis) -> bool:
 
 
 def _traces(folder: Path) -> Iterator[RealRow]:
-    found = [(name, folder / f"trace-{name}.parquet") for name in sorted(MODELS)]
-    for name, path in found:
-        if not path.exists():
-            continue
+    found = {name: folder / f"trace-{name}.parquet" for name in sorted(MODELS)}
+    known = {name: path for name, path in found.items() if path.exists()}
+    if not known:
+        raise InputError(f"{folder}: no trace named {' or '.join(path.name for path in found.values())}")
+    for name, path in known.items():
         try:
             trace = load_trace(path)
             layout = layout_of(trace, _GPUS_PER_MACHINE)

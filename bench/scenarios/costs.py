@@ -54,19 +54,25 @@ def _iterations(scenario: Scenario) -> Iterations:
     return tuple(tuple(iteration_times_ms(records, members)) for members in ranks)
 
 
-def cost_of(now: Iterations, usual: Iterations, onset: int, job: int | None) -> Cost | None:
-    """The cost for a job, or for the job that paid most; None when no iteration was left to compare."""
+def cost_of_fault(scenario: Scenario, number: int, now: Iterations, job: int | None) -> Cost | None:
+    """What one of a run's faults cost a job, or the job that paid most; ``now`` is the run with all."""
+    usual, healthy = iterations_of(without(scenario, number)), iterations_of(without_faults(scenario))
+    return cost_of(now, usual, healthy, scenario.faults[number].onset_step, job)
+
+
+def cost_of(
+    now: Iterations, usual: Iterations, healthy: Iterations, onset: int, job: int | None
+) -> Cost | None:
+    """The cost from the onset on, the spread from the healthy run; None when nothing can be compared."""
     jobs = range(len(usual)) if job is None else [job]
-    found = [cost for n in jobs if (cost := _of_job(now[n], usual[n], onset)) is not None]
+    found = []
+    for n in jobs:
+        last = min(len(now[n]), len(usual[n]))
+        after = now[n][onset:last]
+        if after:
+            slowdown = mean(after) / mean(usual[n][onset:last])
+            found.append(Cost(slowdown, spread_of(healthy[n]), len(after)))
     return max(found, key=lambda cost: cost.slowdown, default=None)
-
-
-def _of_job(now: tuple[float, ...], usual: tuple[float, ...], onset: int) -> Cost | None:
-    last = min(len(now), len(usual))
-    after = now[onset:last]
-    if not after:
-        return None
-    return Cost(mean(after) / mean(usual[onset:last]), spread_of(usual), len(after))
 
 
 def spread_of(iterations_ms: tuple[float, ...]) -> float:

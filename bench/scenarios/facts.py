@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench.scenarios.cases import Case
-from bench.scenarios.costs import Cost, cost_of, counts, iterations_of, without
+from bench.scenarios.costs import Cost, cost_of_fault, counts
 from bench.scenarios.outcome import Facts, FaultFacts
 from host_ctl.cli.engine import Analysis, JobAnalysis
 from sim.output.truth import Truth
@@ -31,8 +31,7 @@ def facts_of(case: Case, setting: Setting, truth: Truth, analysis: Analysis) -> 
         stops = fault["allowed"]["severities"] == ["fail_stop"]
         cost: Cost | None = None
         if not quiet and not stops:
-            usual = iterations_of(without(scenario, number))
-            cost = cost_of(now, usual, fault["onset_step"], fault["culprit_job"])
+            cost = cost_of_fault(scenario, number, now, fault["culprit_job"])
         must = stops or (cost is not None and counts(cost, fault["onset_step"], scenario.noise.static_spread))
         at = None if quiet else counted_iteration(analysis, setting, data, fault)
         faults.append(_fault_facts(entry.name, entry.row, fault, cost, must, at))

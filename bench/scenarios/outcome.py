@@ -18,7 +18,7 @@ class FaultFacts:
     """One fault or control: what may be said of it, and what it cost.
 
     ``slowdown`` is the mean iteration from the onset on over that of the same seed without this fault,
-    ``spread`` the per-iteration spread of the latter (log-ratio), ``iterations`` how many there were.
+    ``spread`` the per-iteration spread of the healthy run (log-ratio), ``iterations`` how many there were.
     ``counts`` tells whether it must be found. ``onset_iteration`` is the onset as the analysis numbers
     iterations.
     """

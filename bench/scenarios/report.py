@@ -48,7 +48,5 @@ def report(request: Request) -> tuple[str, dict[str, Any]]:
     (request.folder / "report.md").write_text(text, encoding="utf-8")
     (request.folder / "report.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     drawn = draw(judged(cases, campaign.results), request.folder / "recall.svg")
-    figure = (
-        "recall.svg" if drawn else "no figure, since matplotlib is missing: pip install 'pulse-rdma[bench]'"
-    )
+    figure = "recall.svg" if drawn else "no figure: pip install 'pulse-rdma[bench]' brings matplotlib"
     return f"{text}\n{request.folder}: report.md, report.json, {figure}\n", data

@@ -61,10 +61,10 @@ def test_without_a_before_a_fault_must_exceed_what_healthy_machines_differ_by() 
 
 def test_costs_compare_the_iterations_that_both_runs_have_from_the_onset_on() -> None:
     now, usual = ((10.0, 10.0, 15.0, 15.0),), ((10.0, 10.0, 10.0, 10.0, 10.0),)
-    cost = cost_of(now, usual, 2, 0)
+    cost = cost_of(now, usual, usual, 2, 0)
     assert cost is not None
     assert (cost.slowdown, cost.iterations) == (1.5, 2)
-    assert cost_of(((10.0, 10.0),), usual, 2, 0) is None
+    assert cost_of(((10.0, 10.0),), usual, usual, 2, 0) is None
 
 
 def test_one_long_iteration_does_not_widen_the_spread() -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.scenarios.campaign import run_campaign
+from bench.scenarios.data import Campaign, as_data
 from bench.scenarios.figure import draw
 from bench.scenarios.real import real_rows
 from bench.scenarios.score import judged
 from bench.scenarios.sets import ablation_cases, cases_of
-from bench.scenarios.tables import Campaign, as_data, markdown
+from bench.scenarios.tables import markdown
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 
 from bench.contenders import ContenderVerdict
 from bench.scenarios.costs import Cost, cost_of, counts, spread_of
+from bench.scenarios.data import Campaign, as_data
 from bench.scenarios.figure import by_cost, draw
 from bench.scenarios.rates import Rate, wilson
 from bench.scenarios.results import Result
@@ -23,7 +24,7 @@ from bench.scenarios.score import (
     smallest_found,
     summarize,
 )
-from bench.scenarios.tables import Campaign, as_data, markdown
+from bench.scenarios.tables import markdown
 from tests.bench.facts import HEALTHY, PORT, SAID_PORT, case, ended, outcome, truth
 
 

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -22,6 +25,7 @@ from bench.scenarios.results import FILE_NAME, Result, ResultFile
 
 _LONGEST_CASE_S = 900
 _AHEAD_PER_JOB = 2
+_PARENT_LOOKED_FOR_S = 2.0
 
 Runner = Callable[[Case], Result]
 
@@ -77,6 +81,8 @@ def _run(cases: Sequence[Case], jobs: int, runner: Runner) -> Iterator[Result]:
                 suspects = list(running.values())
             except (KeyboardInterrupt, GeneratorExit):
                 pool.shutdown(wait=False, cancel_futures=True)
+                for process in multiprocessing.active_children():  # what is under way would take long to end
+                    process.terminate()
                 raise
         for case in suspects:
             yield _alone(case, runner)
@@ -116,11 +122,19 @@ def _alone(case: Case, runner: Runner) -> Result:
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_interrupts_to_the_parent)
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_depend_on, initargs=(os.getpid(),))
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _depend_on(parent: int) -> None:
+    """In a worker: leave interrupts to the parent, and end when it has gone, even if it was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_LOOKED_FOR_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 def _too_long(signum: int, frame: FrameType | None) -> None:

@@ -71,6 +71,7 @@ def draw(runs: Sequence[Judged], path: Path) -> bool:
     if grid:
         image = right.imshow(grid, vmin=0.0, vmax=1.0, aspect="auto", cmap="viridis")
         figure.colorbar(image, ax=right, label="share with an allowed verdict")
+    right.set_xticks(range(width))
     right.set_yticks(range(len(names)), names, fontsize=7)
     right.set(xlabel="rung of the ladder, weak to strong", title="by severity")
     figure.savefig(path, metadata={"Date": None})

@@ -60,7 +60,7 @@ def cases_of(name: str, seeds: str) -> list[Case]:
     numbers = count(SEEDS[seeds])
     if name == "smoke":
         return list(_smoke(numbers))
-    units, ladders, long_runs, large = (1, 1, 4, 2) if name == "quick" else (14, 3, 120, 24)
+    units, ladders, long_runs, large = (1, 1, 4, 2) if name == "quick" else (14, 3, 400, 24)
     cases = [*_faults(units, numbers), *_ladders(ladders, name == "quick", numbers)]
     faults = len(cases)
     cases += _large(large, numbers)

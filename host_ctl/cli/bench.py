@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,8 @@ import typer
 
 from host_ctl.cli.output import write
 from host_ctl.errors import OutputError, UsageError
+
+_INTERRUPTED = 130
 
 bench_app = typer.Typer(help="Measure Pulse on runs whose truth is known.", no_args_is_help=False)
 
@@ -75,6 +78,9 @@ def scenarios(
     request = Request(case_set.value, seeds.value, folder, jobs, resume, ablations, real, traces)
     try:
         text, data = report(request)
+    except KeyboardInterrupt:
+        print(f"pulse: interrupted; the same command goes on from {folder}", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED) from None
     except OSError as error:
         raise OutputError(f"{error.filename or folder}: {error.strerror or error}") from error
     write(json.dumps(data, indent=1) + "\n" if as_json else text)

@@ -10,7 +10,7 @@ NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name CM
 CXX_FILES := $(filter %.cpp %.hpp,$(NATIVE_SOURCES))
 EXTENSION_SOURCES := $(filter-out native/tests/% native/fuzz/% native/bench/%,$(NATIVE_SOURCES))
 # An editable install knows the modules that there were: it is made anew when their list changes.
-MODULES := .venv/modules-$(firstword $(shell find dpu_app host_ctl sim native/pulse_native -name '*.py' | sort | cksum))
+MODULES := .venv/modules-$(firstword $(shell find dpu_app host_ctl sim bench native/pulse_native -name '*.py' | sort | cksum))
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 .PHONY: setup tools test test-native test-sanitizers test-python test-py310 lint lint-python lint-native \

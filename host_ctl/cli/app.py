@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from host_ctl.cli.bench import bench_app
 from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.cli.output import write
 from host_ctl.cli.sim import sim_app
@@ -38,6 +39,7 @@ app = typer.Typer(
 sim_app.command("replay")(replay)
 sim_app.command("live")(live)
 app.add_typer(sim_app, name="sim")
+app.add_typer(bench_app, name="bench")
 
 
 @app.callback(invoke_without_command=True)

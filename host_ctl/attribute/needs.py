@@ -109,10 +109,10 @@ def _undisturbed(source: Arrivals, repeated: NDArray[np.bool_]) -> NDArray[np.bo
 def share_needs(
     learned: Learned, actions: Sequence[Action], sources: Sequence[Arrivals], sharing: Sharing
 ) -> Needs:
-    """Let no member of a role need more than its peers do: it only came to, since it was late itself.
+    """Give members of one role the least need found for any of them: the others only came to need more.
 
-    The middle of the peers is the limit, not the least of them: channels that run in step seem to need
-    something of each other, one message more here and one less there, and the least of all would be too
+    Where several channels reach a NIC the limit is the middle of the peers: channels that run in step seem to
+    need something of each other, one message more here and one less there, and the least of all would be too
     little for everybody.
     """
     shared = dict(learned.needs)
@@ -128,9 +128,10 @@ def share_needs(
                 continue
             known = [k for k in keys if k not in learned.poor] or keys
             ordered = np.sort(np.stack([shared[k] for k in known]), axis=0)
-            middle = ordered[(len(known) - 1) // 2]
+            several = len({index for index, _ in keys}) < len(keys)
+            limit = ordered[(len(known) - 1) // 2 if several else 0]
             for k in keys:
-                shared[k] = middle if k in learned.poor else np.minimum(shared[k], middle)
+                shared[k] = limit if k in learned.poor else np.minimum(shared[k], limit)
     return shared
 
 

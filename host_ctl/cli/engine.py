@@ -102,7 +102,7 @@ def analyze_captures(
         states = wait_states(traffic, program, gates, repairs)
         paths = critical_paths(traffic, program, gates, grants)
         watch.lap("attribute")
-        findings = judge_job(traffic, program, needs, features, charges, replayed, repairs, witness_ns)
+        findings = judge_job(traffic, program, needs, features, charges, replayed, paths, repairs, witness_ns)
         analysed.append(
             JobAnalysis(job, program, operator_kinds(program, needs), features, states, paths, findings)
         )

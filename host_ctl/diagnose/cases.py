@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.attribute.features import Features
+from host_ctl.attribute.path import Step, path_time
 from host_ctl.diagnose.decide import Shift
 from host_ctl.diagnose.queues import Queue
+from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
 
@@ -56,3 +58,15 @@ def excess_of(table: NDArray[np.float64], case: SlowCase, features: Features) ->
     own = table[:, list(case.names)].mean(axis=1)
     others = np.delete(table, list(case.names), axis=1)
     return float(np.median(own[inside] - np.median(others[inside], axis=1))) if others.shape[1] else 0.0
+
+
+def path_excess(case: SlowCase, job: Job, paths: Table) -> float:
+    """What the accused take of the critical path per iteration inside the shift, beyond others' median."""
+    inside = slice(case.shift.onset, case.shift.end)
+    own = path_time(paths, Step.HOST, "src", [job.members[n] for n in case.names], job.iterations)[inside]
+    others = [
+        float(path_time(paths, Step.HOST, "src", [m], job.iterations)[inside].mean())
+        for n, m in enumerate(job.members)
+        if n not in case.names
+    ]
+    return float(own.mean()) - (float(np.median(others)) if others else 0.0)

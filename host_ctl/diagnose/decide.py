@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 _MIN_RUN = 3
+_TELLING = 0.5  # of a member's own noise: who loses nothing at all tells little of noise
 _MIN_PAST = 6  # iterations that tell how much a member varies
 _ENOUGH = 24  # samples that tell the spread of healthy iterations
 _FALSE_ALARM = 1e-5  # per member and feature, before the effect and rank conditions
@@ -47,6 +48,14 @@ class Shift:
     detected: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What every member lost per iteration, and how much more than the median of the others (ns)."""
+
+    lost: NDArray[np.float64]
+    relative: NDArray[np.float64]
+
+
 def find_shifts(
     lost: NDArray[np.float64],
     *,
@@ -65,14 +74,16 @@ def find_shifts(
     rows = np.flatnonzero(usable)
     if len(rows) < 2 * _MIN_RUN or lost.shape[1] < 2:
         return []
-    table = lost[rows]
-    members = range(table.shape[1])
-    least = [{True: _least_from_start(table, m, least_ns, from_start), False: least_ns} for m in members]
-    alike = np.zeros(table.shape[1], dtype=bool)
+    table = _Table(lost[rows], _relative(lost[rows]))
+    members = np.flatnonzero((table.lost >= least_ns).sum(axis=0) >= _MIN_RUN).tolist()
+    least = {
+        m: {True: _least_from_start(table.lost, m, least_ns, from_start), False: least_ns} for m in members
+    }
+    alike = np.zeros(lost.shape[1], dtype=bool)
     if together:
-        every = np.ones(table.shape[1], dtype=bool)
-        alike = np.array([_shift(table, m, every, least[m]) is not None for m in members])
-        alike &= bool(2 * alike.sum() <= table.shape[1])
+        every = np.ones(lost.shape[1], dtype=bool)
+        alike[[m for m in members if _shift(table, m, every, least[m]) is not None]] = True
+        alike &= bool(2 * alike.sum() <= lost.shape[1])
     shifts = [_shift(table, m, alike, least[m]) for m in members]
     return sorted((_in_iterations(s, rows) for s in shifts if s is not None), key=lambda s: -s.excess_ns)
 
@@ -87,10 +98,8 @@ def _in_iterations(shift: Shift, rows: NDArray[np.int64]) -> Shift:
     )
 
 
-def _shift(
-    table: NDArray[np.float64], member: int, alike: NDArray[np.bool_], least: dict[bool, float]
-) -> Shift | None:
-    series = _relative(table)[:, member]
+def _shift(table: _Table, member: int, alike: NDArray[np.bool_], least: dict[bool, float]) -> Shift | None:
+    series = table.relative[:, member]
     whole = (0, len(series))
     for segment in _segments(series):
         found = _shift_of(table, member, segment, alike, least)
@@ -105,7 +114,7 @@ def _shift(
 
 
 def _shift_of(
-    table: NDArray[np.float64],
+    table: _Table,
     member: int,
     segment: tuple[int, int],
     alike: NDArray[np.bool_],
@@ -115,8 +124,8 @@ def _shift_of(
 
     ``alike``: members that need not be worse than each other; ``least`` by whether there is no before.
     """
-    others, own = np.delete(table, member, axis=1), table[:, member]
-    series = _relative(table)[:, member]
+    others, own = np.delete(table.lost, member, axis=1), table.lost[:, member]
+    series = table.relative[:, member]
     n = len(series)
     onset, end = segment
     inside = np.zeros(n, dtype=bool)
@@ -133,7 +142,8 @@ def _shift_of(
     if excess < least[from_start] or not lasting or worst < _MOSTLY_WORST:
         return None
     healthy = _healthy(table, member, inside)
-    noise = max(float(np.quantile(np.abs(healthy), 0.95)) / _SIGMA_OF_P95, _own_noise(before, after))
+    noise, own_noise = float(np.quantile(np.abs(healthy), 0.95)) / _SIGMA_OF_P95, _own_noise(before, after)
+    noise = own_noise if noise < _TELLING * own_noise else noise
     past = 0 if from_start else len(before)
     p_value = _p_value(excess, noise, len(after), past, tried)
     if p_value > _FALSE_ALARM or _p_of_count(after - level, healthy, excess, tried) > _FALSE_COUNT:
@@ -177,17 +187,15 @@ def _relative(table: NDArray[np.float64]) -> NDArray[np.float64]:
     )
 
 
-def _healthy(table: NDArray[np.float64], member: int, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _healthy(table: _Table, member: int, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Deviations of healthy iterations: of everybody outside the shift, else of the others inside.
 
     One fault shows at several members (both ends of a slow edge), so that what the others do meanwhile
     says little about noise while there is a before.
     """
     outside = ~inside
-    enough = outside.sum() * table.shape[1] >= _ENOUGH and outside.sum() >= _MIN_RUN
-    if not enough and table.shape[1] < 3:
-        return np.zeros(1)
-    quiet = _relative(table[outside] if enough else np.delete(table, member, axis=1))
+    enough = outside.sum() * table.lost.shape[1] >= _ENOUGH and outside.sum() >= _MIN_RUN
+    quiet = table.relative[outside] if enough else np.delete(table.relative, member, axis=1)
     return np.asarray((quiet - np.median(quiet, axis=0)).ravel())
 
 

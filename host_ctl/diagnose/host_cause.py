@@ -21,23 +21,27 @@ _FEW = 0.15
 _AT_LEAST = 4
 _STEADY = 0.5
 _ONLY = 0.9
+_SENDS = 0.25
 
 
 def host_cause(
     replay: Replay, members: Sequence[int], inside: tuple[int, int]
 ) -> tuple[Cause, str, tuple[Evidence, ...]]:
     """The cause, the reason in words, and the evidence for a machine's late hosts in some iterations."""
-    late = _late_by_place(replay, members, inside)
+    late = _late_by_place(replay, members, inside, grants=True)
     mean, steady = late.mean(axis=0), np.median(late, axis=0)
     total = max(float(mean.sum()), 1.0)
     order = np.argsort(-steady)
     reached = np.cumsum(steady[order])
     few = int(np.searchsorted(reached, _MOST * reached[-1])) + 1 if reached[-1] > 0 else len(steady)
+    # Who computes long also grants late, whatever the place, so that its sends alone tell where it is late.
+    sends = np.median(_late_by_place(replay, members, inside, grants=False), axis=0)
+    computing = sends[_computing(replay, members)].sum() >= max(_MOST * sends.sum(), _SENDS * total)
     evidence = (
         Evidence("late_places", float(few), float(len(steady)), "messages"),
         Evidence("steady_lateness", float(steady.sum()) / total, None, "share"),
     )
-    if few <= max(_AT_LEAST, _FEW * len(steady)) and steady.sum() >= _FEW * total:
+    if (computing or few <= max(_AT_LEAST, _FEW * len(steady))) and steady.sum() >= _FEW * total:
         if _only_at_begin(replay, members, steady):
             return "input_stall", "it is late at the begin of iterations only, on time after that", evidence
         return "compute_slow", "it had its input and its credit and still sent late", evidence
@@ -50,7 +54,9 @@ def host_cause(
     return "receiver_slow", "it starts on time and is slow with every message that it gets", evidence
 
 
-def _late_by_place(replay: Replay, members: Sequence[int], inside: tuple[int, int]) -> NDArray[np.float64]:
+def _late_by_place(
+    replay: Replay, members: Sequence[int], inside: tuple[int, int], *, grants: bool
+) -> NDArray[np.float64]:
     """Lateness per (iteration, place), places of the machine's sends and grants side by side (ns).
 
     Lateness that several actions share counts with the first of them: a host that is late once grants and
@@ -58,19 +64,31 @@ def _late_by_place(replay: Replay, members: Sequence[int], inside: tuple[int, in
     """
     meant = (replay.iteration >= inside[0]) & (replay.iteration < inside[1])
     sends = np.flatnonzero(np.isin(replay.src, members) & meant & (replay.excess["host"] > 0))
-    grants = np.flatnonzero(np.isin(replay.dst, members) & meant & (replay.excess["credit"] > 0))
-    end = np.concatenate([replay.start_ns[sends], replay.posted_ns[grants]])
-    begin = end - np.concatenate([replay.excess["host"][sends], replay.excess["credit"][grants]])
-    rows = np.concatenate([sends, grants])
+    granted = np.flatnonzero(np.isin(replay.dst, members) & meant & (replay.excess["credit"] > 0) & grants)
+    end = np.concatenate([replay.start_ns[sends], replay.posted_ns[granted]])
+    begin = end - np.concatenate([replay.excess["host"][sends], replay.excess["credit"][granted]])
+    rows = np.concatenate([sends, granted])
     order = np.argsort(begin, kind="stable")
     reached = np.r_[np.iinfo(np.int64).min, np.maximum.accumulate(end[order])[:-1]]
     fresh = np.maximum(end[order] - np.maximum(begin[order], reached), 0)
     places = int(replay.place.max(initial=0)) + 1
     lanes = np.unique(replay.lane[np.isin(replay.src, members) | np.isin(replay.dst, members)])
-    column = np.searchsorted(lanes, replay.lane[rows[order]]) * places + replay.place[rows[order]]
+    column = _columns(replay, members, rows[order])
     late = np.zeros((inside[1] - inside[0], len(lanes) * places))
     np.add.at(late, (replay.iteration[rows[order]] - inside[0], column), fresh)
     return late
+
+
+def _computing(replay: Replay, members: Sequence[int]) -> NDArray[np.int64]:
+    """The columns of places before which the host always computes."""
+    rows = np.flatnonzero(np.isin(replay.src, members) & replay.computes)
+    return np.unique(_columns(replay, members, rows))
+
+
+def _columns(replay: Replay, members: Sequence[int], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    lanes = np.unique(replay.lane[np.isin(replay.src, members) | np.isin(replay.dst, members)])
+    places = int(replay.place.max(initial=0)) + 1
+    return np.asarray(np.searchsorted(lanes, replay.lane[rows]) * places + replay.place[rows])
 
 
 def _only_at_begin(replay: Replay, members: Sequence[int], steady: NDArray[np.float64]) -> bool:

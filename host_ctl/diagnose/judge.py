@@ -40,6 +40,7 @@ def judge_job(
     features: Features,
     charges: Table,
     replayed: Replay,
+    paths: Table,
     repairs: Table,
     witness_ns: int,
 ) -> JobFindings:
@@ -50,7 +51,7 @@ def judge_job(
         # What is repeated after the job's last progress belongs to the stop.
         repairs = repairs[repairs["start"] <= stop.verdict.onset_ns]
     lost = find_losses(traffic, job, features, repairs)
-    slow = find_slow(traffic, program, features, charges, replayed, lost)
+    slow = find_slow(traffic, program, features, charges, replayed, paths, lost)
     explained = {v.machine for v, _ in lost.verdicts if v.severity == "fail_slow" and v.machine}
     verdicts = [v for v in (stop.verdict,) if v is not None]
     verdicts += _priced([*lost.verdicts, *((v, c) for v, c in slow if v.machine not in explained)], features)

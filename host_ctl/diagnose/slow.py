@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from host_ctl.attribute.features import Features, under_way
 from host_ctl.attribute.program import Program
 from host_ctl.attribute.replay import Replay
-from host_ctl.diagnose.cases import SlowCase, excess_of, machine_columns, usable_iterations
+from host_ctl.diagnose.cases import SlowCase, excess_of, machine_columns, path_excess, usable_iterations
 from host_ctl.diagnose.costs import Claim
 from host_ctl.diagnose.decide import FROM_START, find_shifts
 from host_ctl.diagnose.losses import LossFindings
@@ -34,6 +34,7 @@ MIN_EFFECT = 0.02
 _TRANSFERS_FROM_START = 7.5
 _BOTH_WAYS = 0.25
 _LATE_TOO = 0.25
+_COSTS, _ON_PATH = 0.5, 0.3
 _MORE_THAN_ONE = 1.25
 _SUSPECT = 0.5
 _MOST_FAULTS = 4
@@ -55,6 +56,7 @@ def find_slow(
     features: Features,
     charges: Table,
     replayed: Replay,
+    paths: Table,
     losses: LossFindings,
 ) -> list[tuple[Verdict, Claim]]:
     """Verdicts for machines or NICs that slow the job, the costliest first, with what is charged to each.
@@ -68,7 +70,10 @@ def find_slow(
         return []
     found: list[tuple[Verdict, Claim]] = []
     doubted: set[str] = set()
-    for case in _cases(traffic, program, features, charges, replayed, losses, usable, MIN_EFFECT * base):
+    cases = _cases(traffic, program, features, charges, replayed, losses, usable, MIN_EFFECT * base)
+    if not cases and not losses.ends:
+        cases = _late_on_path(traffic, job, features, replayed, paths, usable, MIN_EFFECT * base)
+    for case in cases:
         verdict = slow_verdict(case, traffic, job, features, charges, replayed)
         if verdict.machine in doubted:
             # Which end of the messages is slow was judged with them: its host is late for that.
@@ -122,7 +127,36 @@ def _cases(
         )
         kept.append(_at_queue(case, traffic, job, charges))
         suspects = [s for s in suspects if s is not suspect]
+    kept = [case for case in kept if not _waits_for(case, kept, traffic, job)]
     return [_as_receiver(case, kept, traffic, job, features) for case in kept]
+
+
+def _late_on_path(
+    traffic: Traffic,
+    job: Job,
+    features: Features,
+    replayed: Replay,
+    paths: Table,
+    usable: NDArray[np.bool_],
+    least_ns: float,
+) -> list[SlowCase]:
+    """The machine that is latest and on the critical path, where replaying without anybody gains nothing.
+
+    Some waits are not seen, as those for a GPU of the own machine. What waits unseen stays as late in the
+    replay as it was, and hides what it waited for.
+    """
+    columns = list(machine_columns(traffic, job).values())
+    table = np.stack([features.host[:, c].mean(axis=1) for c in columns], axis=1)
+    # Without a before only members that play the same part can be told apart.
+    from_start = FROM_START if replayed.compared.all() else np.inf
+    for shift in find_shifts(table, least_ns=least_ns, usable=usable, from_start=from_start):
+        case = SlowCase("host", tuple(columns[shift.member]), shift, worth_ns=shift.excess_ns)
+        rise = _rise(features, usable, (shift.onset, shift.end))
+        if rise is not None and rise < max(least_ns, _COSTS * shift.excess_ns):
+            continue
+        if path_excess(case, job, paths) >= _ON_PATH * shift.excess_ns:
+            return [case]
+    return []
 
 
 def _as_receiver(
@@ -212,10 +246,14 @@ def _rise(features: Features, usable: NDArray[np.bool_], inside: tuple[int, int]
 
 
 def _waits_for(case: SlowCase, kept: Sequence[SlowCase], traffic: Traffic, job: Job) -> bool:
-    """Whether a late host sends to a NIC that is slow: late acknowledgements hold it up, and do not show."""
-    slow = {job.members[n] for k in kept if k.feature != "host" for n in k.names}
-    own = {job.members[n] for n in case.names}
-    return case.feature == "host" and any(src in own and dst in slow for src, dst in traffic.edges)
+    """Whether a late host sends slow messages, or sends to a NIC that is slow.
+
+    What it sent before holds it up, and late acknowledgements do, neither of which shows.
+    """
+    wires = [k for k in kept if k.feature != "host"]
+    slow = {job.members[n] for k in wires for n in k.names}
+    senders = {src for k in wires for src, _ in k.shared} | slow | {a for a, b in traffic.edges if b in slow}
+    return case.feature == "host" and not senders.isdisjoint(job.members[n] for n in case.names)
 
 
 def _slowness(suspect: Suspect) -> float:

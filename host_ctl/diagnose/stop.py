@@ -51,23 +51,25 @@ class Stop:
 def find_stop(traffic: Traffic, program: Program, needs: Needs, repairs: Table, witness_ns: int) -> Stop:
     """Judge the end of a job; ``witness_ns`` is until when the captures are known to have run (common ns)."""
     job = program.job
-    progress, iteration = lane_progress(traffic, program)
-    if not progress:
-        if not entered_next(traffic, program):
-            return Stop()
-        progress, iteration = next_progress(traffic, program)
     times = _activity(traffic, program)
     last = int(times[-1])
     silence = witness_ns - last
     # The stop itself may lie in the last gap but one, so pauses count up to the last full iteration.
     pause = int(np.diff(times).max(initial=0))
-    if silence <= max(_PAUSES * pause, job.iteration_ns):
+    stands = silence > max(_PAUSES * pause, job.iteration_ns)
+    pending = _unanswered(traffic, program, repairs, last)
+    progress, iteration = lane_progress(traffic, program)
+    if not progress:
+        # Repeats that nobody answers are unfinished work, whatever else seems complete.
+        if not entered_next(traffic, program) and not (stands and len(pending)):
+            return Stop()
+        progress, iteration = next_progress(traffic, program)
+    if not stands:
         if _dried_up(traffic, program, max(witness_ns, last)):
             return Stop(
                 unsure=f"{job.id} falls silent inside an operator, but the captures end too soon to tell"
             )
         return Stop()
-    pending = _unanswered(traffic, program, repairs, last)
     state = find_standstill(traffic, program, needs, progress)
     if len(pending):
         return Stop(_unanswered_verdict(traffic, program, state, pending, iteration, last, silence))

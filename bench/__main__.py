@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from bench.fidelity.report import DEFAULT_CLUSTER_SIZE, report_fidelity
 from bench.inputs import BenchInput, given_captures, simulated_captures
 from bench.offline import OfflineResult, measure_offline
 from bench.picture import report_picture
@@ -35,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
             return report_picture(options.scenario, options.seed, options.out)
         if options.command == "modes":
             return report_modes(options.runs, options.seed, as_json=options.json)
+        if options.command == "fidelity":
+            return report_fidelity(options.cluster, options.seed, options.workload, as_json=options.json)
         result = _offline(options)
     except (PulseError, OSError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -81,6 +84,17 @@ def _parser() -> argparse.ArgumentParser:
     modes.add_argument("--runs", type=int, default=200, help="runs, drawn from the catalogue (%(default)s)")
     modes.add_argument("--seed", type=int, default=1, help="what they are drawn from (%(default)s)")
     modes.add_argument("--json", action="store_true", help="print the result as JSON")
+    fidelity = commands.add_parser(
+        "fidelity", help="what the analysis makes of simulated runs, and the truth"
+    )
+    fidelity.add_argument("--seed", type=int, default=1, help="seed of the runs (%(default)s)")
+    fidelity.add_argument(
+        "--cluster", default=DEFAULT_CLUSTER_SIZE, metavar="MACHINESxNICS", help="its size (%(default)s)"
+    )
+    fidelity.add_argument(
+        "--workload", action="append", default=[], metavar="W", help="one of them only; may be repeated"
+    )
+    fidelity.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

@@ -55,26 +55,41 @@ class StateTimes:
     ns: NDArray[np.int64]
 
 
+STRETCH = np.dtype([("start", "<i8"), ("end", "<i8"), ("operator", "<u4"), ("state", "u1")])
+"""A stretch of one lane in one state: ns on the common clock, the number of the operator in its group."""
+
+
 def wait_states(
     traffic: Traffic, program: Program, gates: tuple[Gates, ...], repairs: Table
 ) -> tuple[StateTimes, ...]:
     """The wait states of all operators of a job, one table per group."""
-    lost = np.unique(repairs["row"][repairs["place"] != LossPlace.NOT_LOST])
-    congested = congested_transfers(traffic)
+    stretches = state_stretches(traffic, program, gates, repairs)
     found = []
     for number, timeline in enumerate(program.job.timelines):
         edges = timeline.group.edges
         ns = np.zeros((len(timeline.operators), len(edges), len(WaitState)), dtype=np.int64)
-        mine = [(lane, gate) for lane, gate in zip(program.lanes, gates, strict=True) if lane.group == number]
+        mine = [
+            (lane, part) for lane, part in zip(program.lanes, stretches, strict=True) if lane.group == number
+        ]
         for position, edge in enumerate(edges):
-            channels = [(lane, gate) for lane, gate in mine if lane.edge == edge]
-            whole = sum(
-                (_lane_states(traffic, timeline, lane, gate, lost, congested) for lane, gate in channels),
-                start=ns[:, position],
-            )
-            ns[:, position] = _shared_out(whole, len(channels))
+            channels = [part for lane, part in mine if lane.edge == edge]
+            for part in channels:
+                np.add.at(ns[:, position], (part["operator"], part["state"]), part["end"] - part["start"])
+            ns[:, position] = _shared_out(ns[:, position], len(channels))
         found.append(StateTimes(number, edges, ns))
     return tuple(found)
+
+
+def state_stretches(
+    traffic: Traffic, program: Program, gates: tuple[Gates, ...], repairs: Table
+) -> tuple[Table, ...]:
+    """The states of every lane of a program over time (STRETCH), in the order of its lanes."""
+    lost = np.unique(repairs["row"][repairs["place"] != LossPlace.NOT_LOST])
+    congested = congested_transfers(traffic)
+    return tuple(
+        _lane_stretches(program.job.timelines[lane.group], lane, gate, traffic, lost, congested)
+        for lane, gate in zip(program.lanes, gates, strict=True)
+    )
 
 
 def _shared_out(ns: NDArray[np.int64], channels: int) -> NDArray[np.int64]:
@@ -85,39 +100,56 @@ def _shared_out(ns: NDArray[np.int64], channels: int) -> NDArray[np.int64]:
     return mean
 
 
-def _lane_states(
-    traffic: Traffic,
+def _lane_stretches(
     timeline: GroupTimeline,
     lane: Lane,
     gate: Gates,
+    traffic: Traffic,
     lost: NDArray[np.int64],
     congested: NDArray[np.bool_],
-) -> NDArray[np.int64]:
-    """One lane's time per state, ``ns[operator, state]``."""
-    ns = np.zeros((len(timeline.operators), len(WaitState)), dtype=np.int64)
+) -> Table:
+    """One lane's states over time; within each operator they follow each other without a gap."""
     t = traffic.transfers[lane.rows]
     operator = _operator_of(timeline, lane)
-    begin = np.array([o.start_ns for o in timeline.operators])[operator]
-    finish = np.array([o.end_ns for o in timeline.operators])
-    reached = np.minimum(np.maximum.accumulate(arrival(t)), finish[operator])
+    opened = np.array([o.start_ns for o in timeline.operators])
+    closed = np.array([o.end_ns for o in timeline.operators])
+    begin, finish = opened[operator], closed[operator]
+    reached = np.minimum(np.maximum.accumulate(arrival(t)), finish)
     idle_from = np.maximum(np.r_[begin[0], reached[:-1]], begin)
-    start = np.minimum(np.maximum(send_start(t), idle_from), finish[operator])
+    start = np.minimum(np.maximum(send_start(t), idle_from), finish)
     known = (gate.input_ns != MISSING) | (gate.credit_ns != MISSING)
     has_input = np.clip(gate.input_ns, idle_from, start)
     has_credit = np.clip(gate.credit_ns, has_input, start)
     first = np.r_[True, operator[1:] != operator[:-1]]
     own = np.where(first, WaitState.NOT_STARTED, WaitState.WAIT_SENDER)
-    parts = (
-        (np.where(known, WaitState.WAIT_UPSTREAM, WaitState.UNKNOWN), has_input - idle_from),
-        (np.where(known, WaitState.WAIT_CREDIT, WaitState.UNKNOWN), has_credit - has_input),
-        (np.where(known, own, WaitState.UNKNOWN), start - has_credit),
-        (_transfer_state(traffic, lane, lost, congested), np.maximum(reached - start, 0)),
-    )
-    for state, length in parts:
-        np.add.at(ns, (operator, state), length)
+    under_way = _transfer_state(traffic, lane, lost, congested)
+    parts = [
+        _stretches(
+            idle_from, has_input, operator, np.where(known, WaitState.WAIT_UPSTREAM, WaitState.UNKNOWN)
+        ),
+        _stretches(
+            has_input, has_credit, operator, np.where(known, WaitState.WAIT_CREDIT, WaitState.UNKNOWN)
+        ),
+        _stretches(has_credit, start, operator, np.where(known, own, WaitState.UNKNOWN)),
+        _stretches(start, np.maximum(reached, start), operator, under_way),
+    ]
     # What is left of each operator after the lane's last message; all of it where the lane had none.
-    ns[:, WaitState.COMPLETE] += finish - np.array([o.start_ns for o in timeline.operators]) - ns.sum(axis=1)
-    return ns
+    rest = closed - opened
+    for part in parts:
+        np.subtract.at(rest, part["operator"], part["end"] - part["start"])
+    parts.append(_stretches(closed - rest, closed, np.arange(len(closed)), WaitState.COMPLETE))
+    return np.concatenate(parts)
+
+
+def _stretches(
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    operator: NDArray[np.int64],
+    state: NDArray[np.int64] | WaitState,
+) -> Table:
+    out = np.zeros(len(start), STRETCH)
+    out["start"], out["end"], out["operator"], out["state"] = start, end, operator, state
+    return out[end > start]
 
 
 def _operator_of(timeline: GroupTimeline, lane: Lane) -> NDArray[np.int64]:

@@ -116,5 +116,6 @@ def analysed_stretches(analysis: Analysis, program: Program) -> tuple[Table, ...
     traffic, repairs = mend(analysis.traffic)
     actions = send_actions(traffic, program)
     own = learn_needs(actions, program.arrivals, traffic)
-    needs = share_needs(own, actions, program.arrivals, find_sharing(program, own.needs))
-    return state_stretches(traffic, program, find_gates(traffic, program, needs), repairs)
+    sharing = find_sharing(program, own.needs)
+    needs = share_needs(own, actions, program.arrivals, sharing)
+    return state_stretches(traffic, program, find_gates(traffic, program, needs), sharing, repairs)

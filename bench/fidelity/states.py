@@ -17,6 +17,8 @@ of the analysis on both sides: where it merged several, their states are compare
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +26,7 @@ from bench.fidelity.recording import Gauge, Recorded, analysed_stretches
 from bench.fidelity.score import Times, confusion
 from bench.fidelity.truth import RunTruth
 from host_ctl.attribute.program import Lane
-from host_ctl.attribute.states import WaitState
+from host_ctl.attribute.states import STRETCH, WaitState
 from host_ctl.cli.engine import JobAnalysis
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.coupling import component_of
@@ -55,10 +57,10 @@ def slots_of_rows(recorded: Recorded, truth: RunTruth, lane_of_link: NDArray[np.
     return found
 
 
-def true_stretches(slots: Table, operator: Times, begin: Times, end: Times) -> tuple[Times, Times, Times]:
-    """The true states of one lane (start, end, state) within operators of given begins and ends.
+def true_stretches(slots: Table, operator: Times, begin: Times, end: Times) -> Table:
+    """The true states of one lane over time (STRETCH) within operators of given begins and ends.
 
-    ``slots`` come in order of posting with the number of their ``operator``.
+    ``slots`` come in order of posting within each ``operator``.
     """
     opened, closed = begin[operator], end[operator]
     reached = np.minimum(np.maximum.accumulate(slots["delivered"]), closed)
@@ -69,18 +71,23 @@ def true_stretches(slots: Table, operator: Times, begin: Times, end: Times) -> t
     granted = np.clip(slots["credit"], staged, posted)
     first = np.r_[True, operator[1:] != operator[:-1]]
     own = np.where(first, WaitState.NOT_STARTED, WaitState.WAIT_SENDER)
-    parts = [
-        (idle_from, came, np.full(len(slots), WaitState.WAIT_UPSTREAM)),
-        (came, staged, own),
-        (staged, granted, np.full(len(slots), WaitState.WAIT_CREDIT)),
-        (granted, posted, own),
-        (posted, np.maximum(reached, posted), np.full(len(slots), WaitState.TRANSFER)),
-    ]
     last = begin.copy()
     np.maximum.at(last, operator, np.maximum(reached, posted))
-    parts.append((last, end, np.full(len(end), WaitState.COMPLETE)))
-    start, stop, state = (np.concatenate([part[k] for part in parts]) for k in range(3))
-    return start[stop > start], stop[stop > start], state[stop > start].astype(np.int64)
+    parts = (
+        (idle_from, came, operator, WaitState.WAIT_UPSTREAM),
+        (came, staged, operator, own),
+        (staged, granted, operator, WaitState.WAIT_CREDIT),
+        (granted, posted, operator, own),
+        (posted, np.maximum(reached, posted), operator, WaitState.TRANSFER),
+        (last, end, np.arange(len(end)), WaitState.COMPLETE),
+    )
+    found = np.zeros(sum(len(part[0]) for part in parts), STRETCH)
+    at = 0
+    for start, stop, number, state in parts:
+        mine = found[at : at + len(start)]
+        mine["start"], mine["end"], mine["operator"], mine["state"] = start, stop, number, state
+        at += len(start)
+    return found[found["end"] > found["start"]]
 
 
 def state_confusion(
@@ -93,30 +100,37 @@ def state_confusion(
     """Time (ns) per true and found state of all edges of a job; channels of one edge share its time."""
     out = np.zeros((len(WaitState), len(WaitState)))
     traffic, program = recorded.analysis.traffic, job.program
-    channels: dict[tuple[int, int], int] = {}
-    for lane in program.lanes:
-        channels[lane.group, lane.edge] = channels.get((lane.group, lane.edge), 0) + 1
-    for lane, found in zip(program.lanes, analysed_stretches(recorded.analysis, program), strict=True):
+    channels = Counter((lane.group, lane.edge) for lane in program.lanes)
+    for lane, stretches in zip(program.lanes, analysed_stretches(recorded.analysis, program), strict=True):
         gauge = gauges.get(component_of(traffic, lane.src))
         rows = slot_of_row[lane.rows]
         if gauge is None or not len(rows) or (rows < 0).any():
             continue
         timeline = job.job.timelines[lane.group]
-        true = _true_of_lane(truth.slots[rows], lane, timeline, gauge)
-        state = _KNOWN[found["state"]]
-        of_lane = confusion(
-            true, (gauge.to_true(found["start"]), gauge.to_true(found["end"]), state), len(WaitState)
-        )
+        begin = gauge.to_true(np.array([o.start_ns for o in timeline.operators]))
+        end = gauge.to_true(np.array([o.end_ns for o in timeline.operators]))
+        true = _true_of_lane(truth.slots[rows], lane, timeline, begin, end)
+        found = stretches.copy()
+        found["start"], found["end"] = gauge.to_true(found["start"]), gauge.to_true(found["end"])
+        found["state"] = _KNOWN[found["state"]]
+        of_lane = confusion(_in_a_row(true, begin, end), _in_a_row(found, begin, end), len(WaitState))
         out += of_lane / channels[lane.group, lane.edge]
     return out
 
 
-def _true_of_lane(
-    slots: Table, lane: Lane, timeline: GroupTimeline, gauge: Gauge
-) -> tuple[Times, Times, Times]:
-    begin = gauge.to_true(np.array([o.start_ns for o in timeline.operators]))
-    end = gauge.to_true(np.array([o.end_ns for o in timeline.operators]))
+def _true_of_lane(slots: Table, lane: Lane, timeline: GroupTimeline, begin: Times, end: Times) -> Table:
     number_of_row = {r: n for n, o in enumerate(timeline.operators) for r in o.rows.tolist()}
     operator = np.array([number_of_row[r] for r in lane.rows.tolist()])
     order = np.lexsort((slots["posted"], operator))
     return true_stretches(slots[order], operator[order], begin, end)
+
+
+def _in_a_row(stretches: Table, begin: Times, end: Times) -> tuple[Times, Times, Times]:
+    """Stretches (start, end, state) with operators laid end to end, as their times may overlap."""
+    shift = np.r_[0, np.cumsum(end - begin)[:-1]] - begin
+    of_each = shift[stretches["operator"]]
+    return (
+        stretches["start"] + of_each,
+        stretches["end"] + of_each,
+        stretches["state"].astype(np.int64),
+    )

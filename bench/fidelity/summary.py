@@ -120,7 +120,7 @@ def cost_error_median(cases: Sequence[CaseScore]) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure and what it must reach, None for what is only told; ``steered`` where that has its own goal."""
+    """A figure and what it must reach, None if it is only told; ``steered`` where that has a goal itself."""
 
     name: str
     figure: Callable[[Sequence[CaseScore]], Figure]

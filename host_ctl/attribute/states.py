@@ -7,7 +7,7 @@ state, so that an edge's states sum to the operator's duration:
 - ``TRANSFER``: a message is under way; ``REPAIR`` when it had to be repeated, ``PACED`` when congestion
   was signalled for it and it took longer than usual;
 - ``WAIT_UPSTREAM``: the sender has not yet got what it needs for its next message;
-- ``WAIT_CREDIT``: it has, but the receiver has granted no credit;
+- ``WAIT_CREDIT``: it could send, but the receiver has granted no credit;
 - ``NOT_STARTED`` (before the edge's first message) or ``WAIT_SENDER`` (later): input and credit are there;
 - ``COMPLETE``: the edge has moved all that it had to;
 - ``UNKNOWN``: outside the learned program, so that nothing tells what the sender needed.
@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from host_ctl.attribute.congestion import congested_transfers
 from host_ctl.attribute.gates import Gates
+from host_ctl.attribute.needs import Sharing
 from host_ctl.attribute.program import Lane, Program
+from host_ctl.attribute.readiness import ready_times
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import GroupTimeline
 from host_ctl.reconstruct.repairs import LossPlace
@@ -60,10 +62,10 @@ STRETCH = np.dtype([("start", "<i8"), ("end", "<i8"), ("operator", "<u4"), ("sta
 
 
 def wait_states(
-    traffic: Traffic, program: Program, gates: tuple[Gates, ...], repairs: Table
+    traffic: Traffic, program: Program, gates: tuple[Gates, ...], sharing: Sharing, repairs: Table
 ) -> tuple[StateTimes, ...]:
     """The wait states of all operators of a job, one table per group."""
-    stretches = state_stretches(traffic, program, gates, repairs)
+    stretches = state_stretches(traffic, program, gates, sharing, repairs)
     found = []
     for number, timeline in enumerate(program.job.timelines):
         edges = timeline.group.edges
@@ -81,14 +83,22 @@ def wait_states(
 
 
 def state_stretches(
-    traffic: Traffic, program: Program, gates: tuple[Gates, ...], repairs: Table
+    traffic: Traffic, program: Program, gates: tuple[Gates, ...], sharing: Sharing, repairs: Table
 ) -> tuple[Table, ...]:
     """The states of every lane of a program over time (STRETCH), in the order of its lanes."""
     lost = np.unique(repairs["row"][repairs["place"] != LossPlace.NOT_LOST])
     congested = congested_transfers(traffic)
+    ready = ready_times(traffic, program, gates, sharing)
     return tuple(
-        _lane_stretches(program.job.timelines[lane.group], lane, gate, traffic, lost, congested)
-        for lane, gate in zip(program.lanes, gates, strict=True)
+        _lane_stretches(
+            program.job.timelines[lane.group],
+            lane,
+            gate,
+            ready_ns,
+            traffic,
+            _transfer_state(traffic, lane, lost, congested),
+        )
+        for lane, gate, ready_ns in zip(program.lanes, gates, ready, strict=True)
     )
 
 
@@ -104,9 +114,9 @@ def _lane_stretches(
     timeline: GroupTimeline,
     lane: Lane,
     gate: Gates,
+    ready_ns: NDArray[np.int64],
     traffic: Traffic,
-    lost: NDArray[np.int64],
-    congested: NDArray[np.bool_],
+    under_way: NDArray[np.int64],
 ) -> Table:
     """One lane's states over time; within each operator they follow each other without a gap."""
     t = traffic.transfers[lane.rows]
@@ -119,25 +129,25 @@ def _lane_stretches(
     start = np.minimum(np.maximum(send_start(t), idle_from), finish)
     known = (gate.input_ns != MISSING) | (gate.credit_ns != MISSING)
     has_input = np.clip(gate.input_ns, idle_from, start)
-    has_credit = np.clip(gate.credit_ns, has_input, start)
+    is_ready = np.clip(ready_ns, has_input, start)
+    has_credit = np.clip(gate.credit_ns, is_ready, start)
     first = np.r_[True, operator[1:] != operator[:-1]]
     own = np.where(first, WaitState.NOT_STARTED, WaitState.WAIT_SENDER)
-    under_way = _transfer_state(traffic, lane, lost, congested)
-    parts = [
-        _stretches(
-            idle_from, has_input, operator, np.where(known, WaitState.WAIT_UPSTREAM, WaitState.UNKNOWN)
-        ),
-        _stretches(
-            has_input, has_credit, operator, np.where(known, WaitState.WAIT_CREDIT, WaitState.UNKNOWN)
-        ),
-        _stretches(has_credit, start, operator, np.where(known, own, WaitState.UNKNOWN)),
-        _stretches(start, np.maximum(reached, start), operator, under_way),
-    ]
-    # What is left of each operator after the lane's last message; all of it where the lane had none.
-    rest = closed - opened
-    for part in parts:
-        np.subtract.at(rest, part["operator"], part["end"] - part["start"])
-    parts.append(_stretches(closed - rest, closed, np.arange(len(closed)), WaitState.COMPLETE))
+    waits = (
+        (idle_from, has_input, WaitState.WAIT_UPSTREAM),
+        (has_input, is_ready, own),
+        (is_ready, has_credit, WaitState.WAIT_CREDIT),
+        (has_credit, start, own),
+    )
+    parts = [_stretches(a, b, operator, np.where(known, state, WaitState.UNKNOWN)) for a, b, state in waits]
+    parts.append(_stretches(start, np.maximum(reached, start), operator, under_way))
+    # After the lane's last message of an operator, or where the lane had none, and before its first while
+    # it still sends what belongs to an operator that overlaps this one.
+    last = opened.copy()
+    np.maximum.at(last, operator, np.maximum(reached, start))
+    numbers = np.arange(len(closed))
+    parts.append(_stretches(last, closed, numbers, WaitState.COMPLETE))
+    parts.append(_stretches(begin[first], idle_from[first], operator[first], WaitState.COMPLETE))
     return np.concatenate(parts)
 
 

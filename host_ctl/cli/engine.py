@@ -99,7 +99,7 @@ def analyze_captures(
         charges = charge_all(traffic, program, gates, grants, sharing, repairs)
         replayed = build_replay(traffic, program, gates, grants, sharing, charges)
         features = extract_features(charges, job)
-        states = wait_states(traffic, program, gates, repairs)
+        states = wait_states(traffic, program, gates, sharing, repairs)
         paths = critical_paths(traffic, program, gates, grants)
         watch.lap("attribute")
         findings = judge_job(traffic, program, needs, features, charges, replayed, repairs, witness_ns)

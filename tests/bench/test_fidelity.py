@@ -70,8 +70,8 @@ def test_a_slot_waits_for_its_input_its_gpu_its_credit_and_its_host_in_turn() ->
     }.items():  # fmt: skip
         slots[name] = times
     begin, end = np.array([0]), np.array([100])
-    start, stop, state = true_stretches(slots, np.zeros(2, dtype=np.int64), begin, end)
-    time = np.bincount(state, stop - start, minlength=STATES)
+    found = true_stretches(slots, np.zeros(2, dtype=np.int64), begin, end)
+    time = np.bincount(found["state"], found["end"] - found["start"], minlength=STATES)
     assert time.sum() == 100
     expected = {
         WaitState.WAIT_UPSTREAM: 10 + 5,

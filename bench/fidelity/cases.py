@@ -35,6 +35,8 @@ class GroupScore:
     exact: bool = False
     algorithm: bool = False
     kind: bool = False
+    dimension: bool = False
+    stages: bool = False
     cuts: CutScore | None = None
 
 
@@ -123,7 +125,8 @@ def _score_group(
         begin = gauge.to_true(np.array([o.start_ns for o in timeline.operators]))
         end = gauge.to_true(np.array([o.end_ns for o in timeline.operators]))
         cuts = score_cuts(operators["begin"], operators["end"], begin, end)
-    kind = found.job.kinds[found.number]
+    kind, dimension = found.job.kinds[found.number], found.job.dimensions[found.number]
+    order = tuple(nic_number(traffic.endpoints[m], recorded.world) for m in dimension.stages)
     return GroupScore(
         true,
         (len(operators), len(timeline.operators)),
@@ -131,6 +134,8 @@ def _score_group(
         exact=found.lanes == true.lanes and members == true.nics,
         algorithm=timeline.group.algorithm == true.algorithm,
         kind=true.kinds == {kind},
+        dimension=dimension.name == true.dimension,
+        stages=order == true.stages,
         cuts=cuts,
     )
 

@@ -72,7 +72,7 @@ def _goal_lines(cases: Sequence[CaseScore]) -> list[str]:
 
 
 _COLUMNS = (
-    "workload", "fault", "mode", "right %", "unknown %", "members %", "kinds %",
+    "workload", "fault", "mode", "right %", "unknown %", "members %", "kinds %", "dimensions %", "stages %",
     "operators true/visible/found", "begin us p50/p99", "end us p50/p99", "of iteration % p99",
     "iterations true/found", "length % p99", "begin % p99", "slowdown stated/true",
 )  # fmt: skip
@@ -97,6 +97,8 @@ def _case_row(case: CaseScore) -> dict[str, Any]:
         _number(summary.unknown_share(one), 100),
         _number(summary.membership(one), 100),
         _number(summary.kinds(one), 100),
+        _number(summary.dimensions(one), 100),
+        _number(summary.stages_right(one), 100),
         f"{true}/{sum(c.visible for c in cuts)}/{found}",
         *(
             "/".join(_number(summary.cut_errors_us(one, end, q)) for q in (0.5, 0.99))

@@ -39,6 +39,14 @@ def least_right(cases: Sequence[CaseScore]) -> Figure:
     return min((s for s in shares if s is not None), default=None)
 
 
+def right_while_busy(cases: Sequence[CaseScore]) -> Figure:
+    """As right_share, but of the time before an edge has moved all of an operator."""
+    busy = [np.delete(c.confusion, WaitState.COMPLETE, axis=0) for c in cases]
+    right = [np.trace(c.confusion) - c.confusion[WaitState.COMPLETE, WaitState.COMPLETE] for c in cases]
+    known = [share(float(a), float(b.sum())) for a, b in zip(right, busy, strict=True) if b.sum()]
+    return float(np.mean([k for k in known if k is not None])) if known else None
+
+
 def unknown_share(cases: Sequence[CaseScore]) -> Figure:
     """Share of edge time about which the analysis says nothing."""
     confusion = _all_confusion(cases)
@@ -55,6 +63,15 @@ def group_share(quality: Callable[[GroupScore], bool], cases: Sequence[CaseScore
 membership = partial(group_share, lambda g: g.exact)
 algorithms = partial(group_share, lambda g: g.algorithm)
 kinds = partial(group_share, lambda g: g.kind)
+
+
+dimensions = partial(group_share, lambda g: g.dimension)
+
+
+def stages_right(cases: Sequence[CaseScore]) -> Figure:
+    """Share of the pipelines whose stages are in the right order."""
+    pipelines = [g for g in _groups(cases) if g.true.stages]
+    return share(sum(g.stages for g in pipelines), len(pipelines))
 
 
 def visible_found(cases: Sequence[CaseScore]) -> Figure:
@@ -142,11 +159,14 @@ class Goal:
 
 GOALS = (
     Goal("edge time in the right state", right_share, 0.95, True, steered=0.9),
+    Goal("the same, of edges not yet done", right_while_busy, None, True),
     Goal("the same, worst run", least_right, 0.95, True, steered=0.9),
     Goal("edge time unknown", unknown_share, 0.02, False),
     Goal("group membership exact", membership, 1.0, True),
     Goal("algorithm right", algorithms, 1.0, True),
     Goal("kinds right", kinds, 1.0, True),
+    Goal("dimensions right", dimensions, 1.0, True),
+    Goal("order of stages right", stages_right, 1.0, True),
     Goal("visible operator boundaries found", visible_found, None, True),
     Goal("cuts inside of operators", false_cuts, None, False),
     Goal("operator begin and end, p99, of the iteration", timeline_error, 0.001, False),

@@ -185,15 +185,22 @@ def _groups(world: World, walk: _Walk) -> Iterable[TrueGroup]:
             kinds = frozenset().union(*(walk.use[lane][1] for lane in part))
             kind = world.lanes[part[0]].kind
             ends = {r for lane in part for r in (world.lanes[lane].sender, world.lanes[lane].receiver)}
+            job = world.ranks[min(ends)].job
             yield TrueGroup(
-                world.ranks[min(ends)].job,
-                dimension,
+                job,
+                dimension if _joins_replicas(world, job, dimension) else "unknown",
                 ALGORITHM_OF_KIND.get(kind, "unknown"),
                 kinds,
                 frozenset(part),
                 frozenset(world.ranks[r].nic for r in ends),
                 _stages(world, part) if dimension == "pp" else (),
             )
+
+
+def _joins_replicas(world: World, job: int, dimension: str) -> bool:
+    """A single pipeline has no replicas: what joins its stages is no data parallelism."""
+    spec = world.scenario.jobs[job]
+    return dimension != "dp" or not 1 < spec.stages == len(spec.machines)
 
 
 def _touching(world: World, lanes: list[int]) -> list[list[int]]:

@@ -144,7 +144,7 @@ def histogram_lower_bound(cell: int) -> int:
     """Return the smallest value that `cell` counts. Raises IndexError when there is no such cell."""
 
 def replay_dtypes() -> dict[str, np.dtype[np.void]]:
-    """Return the dtypes of what `replay` takes: MESSAGE (what each waited for) and CUT (what is shortened)."""
+    """Return the dtypes of what `replay` takes: MESSAGE (what it waited for) and CUT (what is shortened)."""
 
 def replay(
     messages: NDArray[np.void], cuts: NDArray[np.void], order: NDArray[np.int64], hosts: int

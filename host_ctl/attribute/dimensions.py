@@ -37,6 +37,7 @@ from host_ctl.reconstruct.transfers import Traffic, send_start
 
 _MOST = 0.5
 _PAIR = 2
+_SEVERAL = 2
 _THERE_AND_BACK = 2  # changes of direction in an iteration of a single micro-batch
 
 DimensionName = Literal["dp", "pp", "ep", "cp", "unknown"]
@@ -93,6 +94,10 @@ def _alone(
         return Dimension("cp") if hops and sends_all_first(program, gates, number) else UNKNOWN_DIMENSION
     if blocks is None:
         blocks = computes_between(traffic, program, gates, needs, number)
+        if algorithm == "ring":
+            # Between hops all members compute, so that the group falls silent; steps of a collective do not
+            # wait for each other however slow the hosts are that forward them.
+            blocks = blocks and len(timeline.operators) > _SEVERAL * timeline.rhythm.units
     if not blocks:
         # A short tree is a chain, and a ring of two a pair: both pass on piece by piece.
         return Dimension("dp") if timeline.regular else UNKNOWN_DIMENSION

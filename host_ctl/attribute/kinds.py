@@ -30,6 +30,8 @@ def operator_kinds(program: Program, needs: Needs) -> tuple[str, ...]:
 def _ring_kind(program: Program, needs: Needs, number: int, members: int) -> str:
     if passes_blocks(program, needs, number):
         return _OF_SHAPE["pairwise"]
+    if members < 2:
+        return "ring"  # a NIC that sends to itself
     kind_of = {2 * (members - 1): "allreduce", members - 1: RING_STEPS}
     steps = ring_steps(program, needs, number, tuple(kind_of))
     return "ring" if steps is None else kind_of[steps]

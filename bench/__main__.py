@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from bench.align import report_align
+from bench.fidelity.report import DEFAULT_CLUSTER_SIZE, report_fidelity
 from bench.inputs import BenchInput, given_captures, simulated_captures
 from bench.offline import OfflineResult, measure_offline
 from bench.peers.report import report_peers
@@ -41,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
             return report_modes(options.runs, options.seed, as_json=options.json)
         if options.command == "peers":
             return report_peers(options.runs, options.seed, options.scenario, as_json=options.json)
+        if options.command == "fidelity":
+            return report_fidelity(options.cluster, options.seed, options.workload, as_json=options.json)
         result = _offline(options)
     except (PulseError, OSError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -95,6 +98,17 @@ def _parser() -> argparse.ArgumentParser:
     peers.add_argument("--seed", type=int, default=1, help="what they are drawn from (%(default)s)")
     peers.add_argument("--scenario", nargs="*", default=[], help="only these scenarios")
     peers.add_argument("--json", action="store_true", help="print the result as JSON")
+    fidelity = commands.add_parser(
+        "fidelity", help="what the analysis makes of simulated runs, and the truth"
+    )
+    fidelity.add_argument("--seed", type=int, default=1, help="seed of the runs (%(default)s)")
+    fidelity.add_argument(
+        "--cluster", default=DEFAULT_CLUSTER_SIZE, metavar="MACHINESxNICS", help="its size (%(default)s)"
+    )
+    fidelity.add_argument(
+        "--workload", action="append", default=[], metavar="W", help="one of them only; may be repeated"
+    )
+    fidelity.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

@@ -44,7 +44,7 @@ def find_places(program: Program, symmetric: frozenset[int]) -> Places:
     """Find the places of a program; ``symmetric`` are the groups whose members all play one part."""
     orders: dict[Place, list[tuple[int, list[int]]]] = {}
     for number in range(len(program.job.timelines)):
-        order = None if number in symmetric else _stage_order(program, number)
+        order = None if number in symmetric else stage_order(program, number)
         if order is not None:
             orders.setdefault(_shape(program, number, order), []).append((number, order))
     stage_of: dict[tuple[int, int], Place] = {}
@@ -98,7 +98,7 @@ def _shape(program: Program, number: int, order: list[int]) -> Place:
     return tuple((volume[a, b], volume[b, a]) for a, b in pairwise(order))
 
 
-def _stage_order(program: Program, number: int) -> list[int] | None:
+def stage_order(program: Program, number: int) -> list[int] | None:
     """The members of a group that is a chain, the first stage first; None when it is none, or unclear."""
     lanes = [lane for lane in program.lanes if lane.group == number]
     following: dict[int, set[int]] = {}

@@ -91,6 +91,7 @@ def show(analysis: Analysis, *, as_json: bool) -> int:
         "traffic": analysis.traffic,
         "jobs": [one.job for one in analysis.jobs],
         "kinds": [one.kinds for one in analysis.jobs],
+        "dimensions": [one.dimensions for one in analysis.jobs],
         "verdicts": analysis.verdicts,
         "missing": analysis.missing,
         "warnings": analysis.warnings,

@@ -13,6 +13,7 @@ import numpy as np
 from host_ctl.align.clock import Alignment
 from host_ctl.align.solve import align
 from host_ctl.attribute.charges import charge_all
+from host_ctl.attribute.dimensions import Dimension, find_dimensions
 from host_ctl.attribute.features import Features, extract_features
 from host_ctl.attribute.gates import find_gates, find_grants, send_actions
 from host_ctl.attribute.kinds import operator_kinds
@@ -42,6 +43,7 @@ class JobAnalysis:
     job: Job
     program: Program
     kinds: tuple[str, ...]
+    dimensions: tuple[Dimension, ...]
     features: Features
     states: tuple[StateTimes, ...]
     paths: Table
@@ -99,13 +101,13 @@ def analyze_captures(
         charges = charge_all(traffic, program, gates, grants, sharing, repairs)
         replayed = build_replay(traffic, program, gates, grants, sharing, charges)
         features = extract_features(charges, job)
-        states = wait_states(traffic, program, gates, repairs)
+        states = wait_states(traffic, program, gates, sharing, repairs)
+        kinds = operator_kinds(program, needs)
+        dimensions = find_dimensions(traffic, program, needs, gates, sharing)
         paths = critical_paths(traffic, program, gates, grants)
         watch.lap("attribute")
         findings = judge_job(traffic, program, needs, features, charges, replayed, paths, repairs, witness_ns)
-        analysed.append(
-            JobAnalysis(job, program, operator_kinds(program, needs), features, states, paths, findings)
-        )
+        analysed.append(JobAnalysis(job, program, kinds, dimensions, features, states, paths, findings))
         watch.lap("diagnose")
     verdicts = tuple(v for one in analysed for v in one.findings.verdicts)
     unsure = [text for one in analysed for text in one.findings.unsure]

@@ -127,7 +127,7 @@ def _cases(
         )
         kept.append(_at_queue(case, traffic, job, charges))
         suspects = [s for s in suspects if s is not suspect]
-    kept = [case for case in kept if not _waits_for(case, kept, traffic, job)]
+    kept = [c for c in kept if not _waits_for(c, [k for k in kept if k.worth_ns > c.worth_ns], traffic, job)]
     return [_as_receiver(case, kept, traffic, job, features) for case in kept]
 
 
@@ -246,14 +246,21 @@ def _rise(features: Features, usable: NDArray[np.bool_], inside: tuple[int, int]
 
 
 def _waits_for(case: SlowCase, kept: Sequence[SlowCase], traffic: Traffic, job: Job) -> bool:
-    """Whether a late host sends slow messages, or sends to a NIC that is slow.
+    """Whether a late host sends slow messages, or to a slow NIC, or to a late host that grants no credits.
 
     What it sent before holds it up, and late acknowledgements do, neither of which shows.
     """
+    if case.feature != "host":
+        return False
     wires = [k for k in kept if k.feature != "host"]
     slow = {job.members[n] for k in wires for n in k.names}
-    senders = {src for k in wires for src, _ in k.shared} | slow | {a for a, b in traffic.edges if b in slow}
-    return case.feature == "host" and not senders.isdisjoint(job.members[n] for n in case.names)
+    late = {job.members[n] for k in kept if k is not case for n in k.names} - slow
+    granted = {link.edge for link in traffic.links if link.credits}
+    senders = {src for k in wires for src, _ in k.shared} | slow
+    for number, (src, dst) in enumerate(traffic.edges):
+        if dst in slow or (dst in late and number not in granted):
+            senders.add(src)
+    return not senders.isdisjoint(job.members[n] for n in case.names)
 
 
 def _slowness(suspect: Suspect) -> float:

@@ -28,9 +28,23 @@ def slow_verdict(
     case: SlowCase, traffic: Traffic, job: Job, features: Features, charges: Table, replayed: Replay
 ) -> Verdict:
     """The verdict of one case."""
-    if case.feature == "host":
+    if case.feature == "host" or _busy_cpu(case, job, features, replayed):
         return _host_verdict(case, traffic, job, features, replayed)
     return _transfer_verdict(case, traffic, job, features, charges)
+
+
+def _busy_cpu(case: SlowCase, job: Job, features: Features, replayed: Replay) -> bool:
+    """Whether messages of a NIC are slow because its host stalls with them under way.
+
+    Then its sends are late by as much as its messages are slow, which a slow NIC makes nobody's.
+    """
+    if case.feature not in ("egress", "port") or case.queue is not None or case.shared:
+        return False
+    if excess_of(features.host, case, features) < case.shift.excess_ns:
+        return False
+    member = job.members[case.names[0]]
+    cause, _, _ = host_cause(replayed, [member], (case.shift.onset, case.shift.end))
+    return cause in ("cpu_contention", "compute_slow")
 
 
 def _host_verdict(

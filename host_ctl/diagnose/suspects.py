@@ -24,7 +24,7 @@ from host_ctl.reconstruct.jobs import Job
 Feature = Literal["host", "port", "egress", "ingress", "receiver", "path"]
 
 _UPPER = 0.8
-_COMPARABLE = 0.5
+_COMPARABLE = 1 / 3  # flows on one path get equal rates, but one may wait for the other half of the time
 
 
 @dataclass(frozen=True, slots=True)

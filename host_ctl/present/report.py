@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from host_ctl.align.clock import Alignment, NicClock
+from host_ctl.attribute.dimensions import Dimension
 from host_ctl.diagnose.verdict import Health, Verdict
 from host_ctl.ingest.series import NicSeries
 from host_ctl.present.operators import OperatorSummary, summarize_operators
@@ -36,6 +37,7 @@ def build_report(
     traffic: Traffic,
     jobs: Sequence[Job],
     kinds: Sequence[Sequence[str]],
+    dimensions: Sequence[Sequence[Dimension]],
     verdicts: Sequence[Verdict],
     missing: Sequence[str],
     warnings: Sequence[str],
@@ -45,7 +47,7 @@ def build_report(
         "schema": SCHEMA,
         "health": health,
         "inputs": [_input(s, c) for s, c in zip(series, alignment.clocks, strict=True)],
-        "jobs": [_job(job, traffic, of_job) for job, of_job in zip(jobs, kinds, strict=True)],
+        "jobs": [_job(*one, traffic) for one in zip(jobs, kinds, dimensions, strict=True)],
         "verdicts": [_verdict(f"v{n}", v) for n, v in enumerate(verdicts, 1)],
         "data_quality": {"missing": list(missing), "warnings": list(warnings)},
     }
@@ -87,7 +89,7 @@ def _between(clock: NicClock) -> dict[str, Any] | None:
     return None
 
 
-def _job(job: Job, traffic: Traffic, kinds: Sequence[str]) -> dict[str, Any]:
+def _job(job: Job, kinds: Sequence[str], dimensions: Sequence[Dimension], traffic: Traffic) -> dict[str, Any]:
     names = [traffic.endpoints[m] for m in job.members]
     return {
         "id": job.id,
@@ -95,7 +97,7 @@ def _job(job: Job, traffic: Traffic, kinds: Sequence[str]) -> dict[str, Any]:
         "nics": [e.name for e in names],
         "iterations": job.iterations,
         "iteration_s": round(job.iteration_ns / 1e9, 6),
-        "groups": [_group(t.group, traffic) for t in job.timelines],
+        "groups": [_group(t.group, d, traffic) for t, d in zip(job.timelines, dimensions, strict=True)],
         "operators": [
             _operator(o)
             for timeline, kind in zip(job.timelines, kinds, strict=True)
@@ -104,13 +106,16 @@ def _job(job: Job, traffic: Traffic, kinds: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _group(group: Group, traffic: Traffic) -> dict[str, Any]:
-    return {
+def _group(group: Group, dimension: Dimension, traffic: Traffic) -> dict[str, Any]:
+    found: dict[str, Any] = {
         "id": group.id,
-        "dimension": "unknown",
+        "dimension": dimension.name,
         "algorithm": group.algorithm,
         "members": [traffic.endpoints[m].name for m in group.members],
     }
+    if dimension.stages:
+        found["stages"] = [traffic.endpoints[m].name for m in dimension.stages]
+    return found
 
 
 def _operator(operator: OperatorSummary) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from host_ctl.align.clock import Alignment, NicClock
+from host_ctl.attribute.dimensions import Dimension
 from host_ctl.diagnose.verdict import Health, Verdict
 from host_ctl.ingest.series import NicSeries
 from host_ctl.reconstruct.jobs import Job
@@ -42,6 +43,7 @@ def print_report(
     traffic: Traffic,
     jobs: Sequence[Job],
     kinds: Sequence[Sequence[str]],
+    dimensions: Sequence[Sequence[Dimension]],
     verdicts: Sequence[Verdict],
     missing: Sequence[str],
     warnings: Sequence[str],
@@ -52,9 +54,9 @@ def print_report(
     for verdict in verdicts:
         console.print()
         _print_verdict(console, verdict, jobs)
-    for job, of_job in zip(jobs, kinds, strict=True):
+    for job, of_job, found in zip(jobs, kinds, dimensions, strict=True):
         console.print()
-        _print_job(console, job, traffic, of_job)
+        _print_job(console, job, traffic, of_job, found)
     if series:
         console.print()
         console.print(_clock_table(series, alignment))
@@ -93,18 +95,22 @@ def _print_verdict(console: Console, verdict: Verdict, jobs: Sequence[Job]) -> N
         console.print(f"  candidates: {escape(names)}", soft_wrap=True)
 
 
-def _print_job(console: Console, job: Job, traffic: Traffic, kinds: Sequence[str]) -> None:
+def _print_job(
+    console: Console, job: Job, traffic: Traffic, kinds: Sequence[str], dimensions: Sequence[Dimension]
+) -> None:
     machines = sorted({traffic.endpoints[m].machine for m in job.members})
     console.print(
         f"[bold]{job.id}[/]: {len(job.members)} NICs of {len(machines)} machines, "
         f"{job.iterations} iterations of {job.iteration_ns / 1e6:.1f} ms",
         soft_wrap=True,
     )
-    for timeline, kind in zip(job.timelines, kinds, strict=True):
-        members = ", ".join(traffic.endpoints[m].name for m in timeline.group.members[:8])
+    for timeline, kind, dimension in zip(job.timelines, kinds, dimensions, strict=True):
+        ordered = dimension.stages or timeline.group.members
+        members = ", ".join(traffic.endpoints[m].name for m in ordered[:8])
+        known = "" if dimension.name == "unknown" else f"{dimension.name} "
         more = "" if len(timeline.group.members) <= 8 else f" and {len(timeline.group.members) - 8} more"
         console.print(
-            f"  {timeline.group.id} {timeline.group.algorithm}: {escape(members)}{more}; "
+            f"  {timeline.group.id} {known}{timeline.group.algorithm}: {escape(members)}{more}; "
             f"{len(timeline.operators)} operators ({kind.replace('_', ' ')})",
             soft_wrap=True,
         )

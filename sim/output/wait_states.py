@@ -42,7 +42,7 @@ def wait_states(world: World, records: Records) -> dict[int, list[LaneStates]]:
         for operation in step.operations
         if operation.end_ns != NEVER
     }
-    credit_ns = _credit_times(records)
+    credit_ns = credit_times(records)
     found: dict[int, list[LaneStates]] = {}
     slots = records.slots
     starts = np.flatnonzero(
@@ -61,7 +61,7 @@ def wait_states(world: World, records: Records) -> dict[int, list[LaneStates]]:
     return found
 
 
-def _credit_times(records: Records) -> Times:
+def credit_times(records: Records) -> Times:
     """When the credit of each slot was there; the beginning of time without credits."""
     slots, credits_ = records.slots, records.credits
     here = np.zeros(len(slots), dtype=np.int64)

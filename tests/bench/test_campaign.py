@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -111,8 +112,9 @@ class Clairvoyant:
 
     name = "clairvoyant"
 
-    def judge(self, truth: dict[str, object]) -> list[ContenderVerdict]:
+    def judge(self, truth: dict[str, object], frames: Sequence[Path]) -> list[ContenderVerdict]:
         """One verdict of the truth's machine."""
+        assert frames
         fault = truth["fault"]
         assert isinstance(fault, dict)
         return [ContenderVerdict(f"node{fault['culprit_node']}", None, "fail_slow", None)]

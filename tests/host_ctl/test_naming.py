@@ -164,6 +164,7 @@ def report(folder: Path) -> dict:
         traffic=analysis.traffic,
         jobs=[one.job for one in analysis.jobs],
         kinds=[one.kinds for one in analysis.jobs],
+        dimensions=[one.dimensions for one in analysis.jobs],
         verdicts=analysis.verdicts,
         missing=analysis.missing,
         warnings=analysis.warnings,

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from host_ctl.attribute.states import WaitState
+from host_ctl.attribute.states import StateTimes, WaitState, wait_states
 from host_ctl.cli.engine import Analysis, analyze_paths
+from host_ctl.reconstruct.repairs import REPAIR
 from sim.output.run import run_scenario
 from sim.scenarios.lab import build
 from tests.host_ctl.jobs import FAULTS, between, shifted, steered, without
+from tests.host_ctl.made_jobs import MS, attributed, ring
 
 VIEWS = {
     "whole": lambda r: r,
@@ -63,3 +65,21 @@ def test_a_member_slow_in_computing_shows_as_not_started(recordings, tmp_path: P
     late = states.ns[12:, :, WaitState.NOT_STARTED].sum(axis=0)
     sender, _ = analysis.traffic.edges[states.edges[int(np.argmax(late))]]
     assert analysis.traffic.endpoints[sender].machine == "node1"
+
+
+def ring_states(channels: int) -> tuple[StateTimes, np.ndarray]:
+    """The states of a ring of four with a late member, and how long its operators last."""
+    one = attributed(ring(4, 10, late=lambda k, i: MS * (i == 1 and k > 5), channels=channels))
+    (states,) = wait_states(one.traffic, one.program, one.gates, one.sharing, np.empty(0, REPAIR))
+    (timeline,) = one.job.timelines
+    return states, np.array([o.end_ns - o.start_ns for o in timeline.operators])
+
+
+@pytest.mark.parametrize("channels", [2, 3])
+def test_an_edge_of_several_channels_has_the_mean_of_their_states(channels: int) -> None:
+    single, _ = ring_states(1)
+    states, duration = ring_states(channels)
+    assert states.edges == single.edges
+    assert (states.ns.sum(axis=2) == duration[:, None]).all()
+    # The channels work side by side, a few ns apart: together they wait and send as long as one.
+    assert np.abs(states.ns - single.ns).max() < 100

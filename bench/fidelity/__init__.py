@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well the analysis reconstructs and attributes simulated runs, against what really happened."""

@@ -57,8 +57,8 @@ void bind_replay(py::module_& module) {
                        credit_way, sending, transfer, grant_is_send, sender, receiver);
   PYBIND11_NUMPY_DTYPE(ReplayCut, host, credit, transfer);
   module.def("replay_dtypes", &replay_dtypes, "Return the NumPy dtypes MESSAGE and CUT of replay().");
-  module.def("replay", &replayed_arrivals, py::arg("messages"), py::arg("cuts"), py::arg("order"),
-             py::arg("hosts"), "Return when each message would have arrived with the cuts.");
+  module.def("replay", &replayed_arrivals, py::arg("messages"), py::arg("cuts"), py::arg("order"), py::arg("hosts"),
+             "Return when each message would have arrived with the cuts.");
 }
 
 }  // namespace pulse::python

@@ -93,9 +93,8 @@ class Replay {
 bool replay(std::span<const ReplayMessage> messages, std::span<const ReplayCut> cuts,
             std::span<const std::int64_t> order, std::size_t hosts, std::span<std::int64_t> arrivals) {
   if (cuts.size() != messages.size() || arrivals.size() != messages.size() ||
-      !std::ranges::all_of(messages, [&](const ReplayMessage& message) {
-        return valid(message, messages.size(), hosts);
-      })) {
+      !std::ranges::all_of(messages,
+                           [&](const ReplayMessage& message) { return valid(message, messages.size(), hosts); })) {
     return false;
   }
   Replay running(messages, cuts, hosts);

@@ -129,12 +129,6 @@ def costs_near(cases: Sequence[CaseScore]) -> Figure:
     return share(sum(cost_error(*cost) <= _NEAR for cost in costs), len(costs))
 
 
-def cost_error_median(cases: Sequence[CaseScore]) -> Figure:
-    """The median error of stated costs, as a share of the true cost."""
-    errors = [cost_error(*cost) for case in cases for cost in case.costs]
-    return float(np.median(errors)) if errors else None
-
-
 @dataclass(frozen=True, slots=True)
 class Goal:
     """A figure and what it must reach, None if it is only told; ``steered`` where that has a goal itself."""

@@ -119,23 +119,21 @@ class MachineScore:
 
 def machine_scores(runs: Sequence[Judged]) -> list[MachineScore]:
     """Pulse and its contenders, by the same rule on the same runs."""
-    scores = [_machine_score("pulse", runs, lambda run: run.outcome.verdicts)]
+    scores = [_machine_score("pulse", [(run, run.outcome.verdicts) for run in runs])]
     names = sorted({name for run in runs for name in run.outcome.contenders})
     for name in names:
-        judged_by = [run for run in runs if name in run.outcome.contenders]
-        scores.append(_machine_score(name, judged_by, lambda run, n=name: run.outcome.contenders[n]))  # type: ignore[misc]
+        judged = [(run, run.outcome.contenders[name]) for run in runs if name in run.outcome.contenders]
+        scores.append(_machine_score(name, judged))
     return scores
 
 
 def _machine_score(
-    method: str,
-    runs: Sequence[Judged],
-    verdicts: Callable[[Judged], Sequence[SaidVerdict] | Sequence[ContenderVerdict]],
+    method: str, judged: Sequence[tuple[Judged, Sequence[SaidVerdict] | Sequence[ContenderVerdict]]]
 ) -> MachineScore:
     recalled, alone, accused, all_named = [], [], [], []
-    for run in runs:
+    for run, verdicts in judged:
         facts = run.outcome.facts
-        named = judge_machines(facts, ((v.severity, v.machine) for v in verdicts(run)))
+        named = judge_machines(facts, ((v.severity, v.machine) for v in verdicts))
         all_named.append(named)
         if facts.control:
             accused.append(named.named > 0)

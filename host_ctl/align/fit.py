@@ -65,18 +65,21 @@ class Fit:
         return np.asarray((one.transit_ns - (base_b - base_a)) - error_b + error_a)
 
 
-def fit_clocks(place: dict[int, int], transits: Sequence[Transits], resets: Sequence[int]) -> Fit:
+def fit_clocks(
+    place: dict[int, int], transits: Sequence[Transits], resets: Sequence[int], most: int = _MOST_SEGMENTS
+) -> Fit:
     """The clocks of a component, with the fewest knots that explain its transits.
 
-    ``place`` numbers the members, ``resets`` counts the resets of each. More knots must lessen the excess by
-    more than as many free numbers do by chance (an exponential excess, and Schwarz's price).
+    ``place`` numbers the members, ``resets`` counts the resets of each, ``most`` limits the segments. More
+    knots must lessen the excess by more than as many free numbers do by chance (an exponential excess, and
+    Schwarz's price).
     """
     coarse = _coarse_offsets(place, transits)
     rows = sum(len(t.before_ns) for t in transits)
     windows = max(len(t.before_ns) for t in transits)
     best = _solve(place, transits, resets, coarse, 1)
     segments, tried = 1, 1
-    most = min(_MOST_SEGMENTS, int(windows / _WINDOWS_PER_SEGMENT))
+    most = min(most, int(windows / _WINDOWS_PER_SEGMENT))
     while tried < most and tried <= 2 * segments and best.excess_ns > _BENT_US * _NS_PER_US:
         tried = min(2 * tried, most)
         finer = _solve(place, transits, resets, coarse, tried)

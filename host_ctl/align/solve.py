@@ -21,7 +21,7 @@ from host_ctl.align.fit import Fit, fit_clocks
 from host_ctl.align.markers import Matched, match_markers
 from host_ctl.align.quickest import Transits, quickest
 from host_ctl.align.resets import Reset
-from host_ctl.align.steps import find_resets
+from host_ctl.align.steps import LEAST_STEP_NS, find_resets
 from host_ctl.align.ties import relate_components
 from host_ctl.ingest.series import NicSeries
 
@@ -62,14 +62,27 @@ def _solve(
     members: list[int], matched: Sequence[Matched], series: Sequence[NicSeries], asymmetry_ns: float | None
 ) -> list[tuple[int, NicClock]]:
     place = {member: i for i, member in enumerate(members)}
-    resets: list[list[Reset]] = [[] for _ in members]
     numbered = [replace(m, before=place[m.before], after=place[m.after]) for m in matched]
-    for reset in find_resets(numbered, len(members)):
-        resets[reset.nic].append(reset)
-    flat = [reset for own in resets for reset in own]
-    every = [t for t in (quickest(m, flat) for m in numbered) if t is not None]
     here = {i: i for i in range(len(members))}
-    used: list[Transits] = [t for t in every if not t.acknowledged]
+    resets = _certain(here, numbered, find_resets(numbered, len(members)))
+    used, every, fit = _fitted(here, numbered, resets)
+    while small := _within_round_trip(used, fit, resets):
+        resets = [[r for r in own if r not in small] for own in resets]
+        used, every, fit = _fitted(here, numbered, resets)
+    errors = find_errors(here, used, every, fit, asymmetry_ns)
+    return [
+        (member, _clock(i, fit, resets[i], errors, series[member].first_ns))
+        for i, member in enumerate(members)
+    ]
+
+
+def _fitted(
+    here: dict[int, int], matched: Sequence[Matched], resets: Sequence[Sequence[Reset]]
+) -> tuple[list[Transits], list[Transits], Fit]:
+    """The clocks with some resets, the transits that they were found from, and all transits."""
+    flat = [reset for own in resets for reset in own]
+    every = [t for t in (quickest(m, flat) for m in matched) if t is not None]
+    used = [t for t in every if not t.acknowledged]
     if not strongly_connects(here, used):
         seen = {(t.before, t.after) for t in used}
         used += [t for t in every if t.acknowledged and (t.before, t.after) not in seen]
@@ -78,12 +91,33 @@ def _solve(
     received = [t for t in every if t.acknowledged]
     if fit.delays_ns.min() < 0 and strongly_connects(here, received):
         # Packets that arrive before they left: stamps of sending are late, those of receipt tell more.
-        used, fit = received, fit_clocks(here, received, counts)
-    errors = find_errors(here, used, every, fit, asymmetry_ns)
-    return [
-        (member, _clock(i, fit, resets[i], errors, series[member].first_ns))
-        for i, member in enumerate(members)
-    ]
+        return received, every, fit_clocks(here, received, counts)
+    return used, every, fit
+
+
+def _certain(here: dict[int, int], matched: Sequence[Matched], found: Sequence[Reset]) -> list[list[Reset]]:
+    """The resets of every member, none of them if no clock need have been set.
+
+    Queues that come one way while they go the other look like a clock that was set. Unless packets would have
+    arrived before they left, queues are all that there is.
+    """
+    none: list[list[Reset]] = [[] for _ in here]
+    if not found:
+        return none
+    sent = [t for t in (quickest(m, []) for m in matched) if t is not None and not t.acknowledged]
+    if strongly_connects(here, sent) and fit_clocks(here, sent, [0] * len(here), most=1).delays_ns.min() >= 0:
+        return none
+    return [[r for r in found if r.nic == i] for i in here]
+
+
+def _within_round_trip(used: Sequence[Transits], fit: Fit, resets: Sequence[Sequence[Reset]]) -> list[Reset]:
+    """Resets that are smaller than the quickest round trip of their NIC: queues can do as much."""
+    small = []
+    for i, (own, more) in enumerate(zip(resets, fit.steps_ns, strict=True)):
+        delays = [d for t, d in zip(used, fit.delays_ns, strict=True) if i in (t.before, t.after)]
+        least = 2.0 * min(delays, default=0.0)
+        small += [r for r, m in zip(own, more, strict=True) if abs(r.size_ns + m) < max(least, LEAST_STEP_NS)]
+    return small
 
 
 def _clock(i: int, fit: Fit, resets: Sequence[Reset], errors: Errors, first_ns: int) -> NicClock:

@@ -43,14 +43,12 @@ CHARGE = np.dtype(
         ("dst", "<i4"),
         ("iteration", "<i4"),
         ("kind", "u1"),
-        ("computes", "u1"),
         ("paced", "u1"),
     ]
 )
 """One stretch of lost time: ns on the common clock, the transfer that it held up, and the edge's ends.
 HOST is charged to ``src``, CREDIT to ``dst``, TRANSFER and REPAIR to the edge, REPAIR_CREDIT to its way
-back. ``computes`` marks messages before which the rank normally computes, ``paced`` those during which the
-network signalled congestion."""
+back. ``paced`` marks messages that the network held back by signals of congestion."""
 
 _NORMAL = 0.25
 _COMPUTING = 0.2
@@ -63,8 +61,9 @@ def charge_all(
     grants: tuple[Grants, ...],
     sharing: Sharing,
     repairs: Table,
+    slow_ns: NDArray[np.int64],
 ) -> Table:
-    """All charges of a job, in order of time."""
+    """All charges of a job, in order of time; ``slow_ns`` is the transfers' excess."""
     normal_send = _normal_lags(program, gates, sharing)
     post_lag = credit_lags(program, grants, sharing)
     _tighten_by_entry(program, normal_send, post_lag)
@@ -72,11 +71,10 @@ def charge_all(
     for index, gate in enumerate(gates):
         parts.append(_late_sends(traffic, program, gate, normal_send[index]))
         parts.append(_late_credits(traffic, program, gate, normal_send[index], post_lag[index]))
-    excess = transfer_excess(traffic, program, sharing)
-    parts.append(_slow_transfers(traffic, program, excess))
+    parts.append(_slow_transfers(traffic, program, slow_ns))
     charges = np.concatenate(parts)
     charges["iteration"] = iteration_of_rows(traffic, program)[charges["row"]]
-    charges["paced"] = paced_transfers(traffic, program, excess)[charges["row"]]
+    charges["paced"] = paced_transfers(traffic, program, slow_ns)[charges["row"]]
     _mark_repairs(charges, repairs)
     return charges[np.argsort(charges["start"], kind="stable")]
 
@@ -179,7 +177,7 @@ def _late_sends(traffic: Traffic, program: Program, gate: Gates, normal: NDArray
     lane = program.lanes[gate.lane]
     free = np.maximum(_plus(ready_ns(gate), normal), np.maximum(gate.credit_ns, gate.before_ns))
     late = (free != MISSING) & (ready_ns(gate) != MISSING) & (gate.start_ns > free)
-    return _charges(traffic, lane.rows, free, gate.start_ns, late, Charge.HOST, _computes(normal))
+    return _charges(traffic, lane.rows, free, gate.start_ns, late, Charge.HOST)
 
 
 def _late_credits(
@@ -197,9 +195,7 @@ def _late_credits(
         excess = np.fmin(lag - usual, waited)
         late = (gate.credit_ns != MISSING) & (ready_ns(gate) != MISSING) & (excess > 0)
     length = np.where(late, excess, 0).astype(np.int64)
-    return _charges(
-        traffic, lane.rows, gate.credit_ns - length, gate.credit_ns, late, Charge.CREDIT, _computes(normal)
-    )
+    return _charges(traffic, lane.rows, gate.credit_ns - length, gate.credit_ns, late, Charge.CREDIT)
 
 
 def _computes(normal: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -238,8 +234,7 @@ def _slow_transfers(traffic: Traffic, program: Program, excess_ns: NDArray[np.in
     """Messages that were under way for longer than usual."""
     rows = np.concatenate([lane.rows for lane in program.lanes])
     excess, end = excess_ns[rows], arrival(traffic.transfers[rows])
-    no = np.zeros(len(rows), dtype=bool)
-    return _charges(traffic, rows, end - excess, end, excess > 0, Charge.TRANSFER, no)
+    return _charges(traffic, rows, end - excess, end, excess > 0, Charge.TRANSFER)
 
 
 def _mark_repairs(charges: Table, repairs: Table) -> None:
@@ -263,12 +258,10 @@ def _charges(
     end: NDArray[np.int64],
     mask: NDArray[np.bool_],
     kind: Charge,
-    computes: NDArray[np.bool_],
 ) -> Table:
     out = np.zeros(int(mask.sum()), CHARGE)
     out["start"], out["end"], out["row"] = start[mask], end[mask], rows[mask]
     edges = np.array(traffic.edges).reshape(-1, 2)[traffic.transfers["edge"][rows[mask]]]
     out["src"], out["dst"] = edges[:, 0], edges[:, 1]
     out["kind"] = kind
-    out["computes"] = computes[mask]
     return out

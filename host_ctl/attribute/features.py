@@ -19,16 +19,14 @@ from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 class Features:
     """Lost time in ns per (iteration, member), members in the job's order.
 
-    ``host``: late sends and late credits together; ``entry`` is the part after computing, ``inner`` the
-    part while forwarding; ``egress`` and ``ingress``: slow transfers out of and into the NIC;
-    ``repair``: repeats of what the NIC sent, data and credits. ``duration_ns`` is each iteration's time.
+    ``host``: late sends and late credits together; ``egress`` and ``ingress``: slow transfers out of and
+    into the NIC; ``repair``: repeats of what the NIC sent, data and credits. ``duration_ns`` is each
+    iteration's time.
     """
 
     members: tuple[int, ...]
     duration_ns: NDArray[np.int64]
     host: NDArray[np.float64]
-    entry: NDArray[np.float64]
-    inner: NDArray[np.float64]
     egress: NDArray[np.float64]
     ingress: NDArray[np.float64]
     repair: NDArray[np.float64]
@@ -36,7 +34,7 @@ class Features:
 
 def extract_features(charges: Table, job: Job) -> Features:
     """The features of a job from its charges."""
-    kind, computes = charges["kind"], charges["computes"] == 1
+    kind = charges["kind"]
     own = np.where(kind == Charge.CREDIT, charges["dst"], charges["src"])
     is_host = np.isin(kind, (Charge.HOST, Charge.CREDIT))
     repair_src = np.where(kind == Charge.REPAIR_CREDIT, charges["dst"], charges["src"])
@@ -44,8 +42,6 @@ def extract_features(charges: Table, job: Job) -> Features:
         members=job.members,
         duration_ns=np.diff(job.boundaries_ns),
         host=_sum(charges, own, is_host, job),
-        entry=_sum(charges, own, is_host & computes, job),
-        inner=_sum(charges, own, is_host & ~computes, job),
         egress=_sum(charges, charges["src"], kind == Charge.TRANSFER, job),
         ingress=_sum(charges, charges["dst"], kind == Charge.TRANSFER, job),
         repair=_sum(charges, repair_src, np.isin(kind, (Charge.REPAIR, Charge.REPAIR_CREDIT)), job),

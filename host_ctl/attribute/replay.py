@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from host_ctl.attribute.charges import Charge, credit_lags, pooled, transfer_excess
+from host_ctl.attribute.charges import Charge, credit_lags, pooled
 from host_ctl.attribute.gates import NOTHING, Gates, Grants
 from host_ctl.attribute.needs import Sharing
 from host_ctl.attribute.program import Program, iteration_of_rows
@@ -133,8 +133,9 @@ def build_replay(
     grants: tuple[Grants, ...],
     sharing: Sharing,
     charges: Table,
+    slow_ns: NDArray[np.int64],
 ) -> Replay:
-    """The replay of a job from what its messages waited for."""
+    """The replay of a job from what its messages waited for; ``slow_ns`` is the transfers' excess."""
     rows = np.concatenate([lane.rows for lane in program.lanes])
     iteration = iteration_of_rows(traffic, program)[rows]
     t = traffic.transfers[rows]
@@ -145,7 +146,7 @@ def build_replay(
     excess["host"] = _host_excess(program, sharing, messages)
     credit = [np.nan_to_num(lag - usual) for lag, usual in credit_lags(program, grants, sharing)]
     excess["credit"] = np.maximum(np.concatenate(credit), 0).astype(np.int64)
-    excess["transfer"] = transfer_excess(traffic, program, sharing)[rows]
+    excess["transfer"] = slow_ns[rows]
     computes, compared = _computes(messages), _compared(program, sharing)
     branching = _branching(program)
     repairs = charges[np.isin(charges["kind"], (Charge.REPAIR, Charge.REPAIR_CREDIT))]

@@ -12,7 +12,7 @@ import numpy as np
 
 from host_ctl.align.clock import Alignment
 from host_ctl.align.solve import align
-from host_ctl.attribute.charges import charge_all
+from host_ctl.attribute.charges import charge_all, transfer_excess
 from host_ctl.attribute.dimensions import Dimension, find_dimensions
 from host_ctl.attribute.features import Features, extract_features
 from host_ctl.attribute.gates import find_gates, find_grants, send_actions
@@ -98,8 +98,9 @@ def analyze_captures(
         sharing = find_sharing(program, own_needs.needs)
         needs = share_needs(own_needs, actions, program.arrivals, sharing)
         gates, grants = find_gates(traffic, program, needs), find_grants(traffic, program, sharing)
-        charges = charge_all(traffic, program, gates, grants, sharing, repairs)
-        replayed = build_replay(traffic, program, gates, grants, sharing, charges)
+        slow_ns = transfer_excess(traffic, program, sharing)
+        charges = charge_all(traffic, program, gates, grants, sharing, repairs, slow_ns)
+        replayed = build_replay(traffic, program, gates, grants, sharing, charges, slow_ns)
         features = extract_features(charges, job)
         states = wait_states(traffic, program, gates, sharing, repairs)
         kinds = operator_kinds(program, needs)

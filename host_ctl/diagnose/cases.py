@@ -23,8 +23,7 @@ class SlowCase:
 
     ``names`` are columns of the features;
     ``shared`` the edges, without a common end, that are slow together; ``queue`` the one that the network
-    marked their packets in, if it did; ``worth_ns`` what an iteration would gain by the replay,
-    ``peers`` whether members that play the same part told what is usual.
+    marked their packets in, if it did; ``worth_ns`` what an iteration would gain by the replay.
     """
 
     feature: str
@@ -33,7 +32,6 @@ class SlowCase:
     shared: tuple[tuple[int, int], ...] = ()
     queue: Queue | None = None
     worth_ns: float = 0.0
-    peers: bool = True
 
 
 def usable_iterations(features: Features) -> NDArray[np.bool_]:

@@ -43,7 +43,6 @@ _MOSTLY = 0.5
 _IN_TREES = 2.5  # times the least effect
 _MOST_OFTEN = 0.8
 _DOUBTFUL = 0.5
-_QUEUES = 0.5
 _WIDE = ("path", "receiver")
 _MIN_SIDE = 3
 
@@ -72,7 +71,7 @@ def find_slow(
     doubted: set[str] = set()
     cases = _cases(traffic, program, features, charges, replayed, losses, usable, MIN_EFFECT * base)
     if not cases and not losses.ends:
-        cases = _late_on_path(traffic, job, features, replayed, paths, usable, MIN_EFFECT * base)
+        cases = _late_on_path(traffic, program, features, replayed, paths, usable, MIN_EFFECT * base)
     for case in cases:
         verdict = slow_verdict(case, traffic, job, features, charges, replayed)
         if verdict.machine in doubted:
@@ -122,18 +121,15 @@ def _cases(
             break
         case, suspect = _costliest(cases, replayed)
         without.append(suspect.cuts)
-        case = replace(
-            case, shared=_shared_path(case, suspect, job, charges), peers=_compared(suspect, replayed)
-        )
+        case = replace(case, shared=_shared_path(case, suspect, job, charges))
         kept.append(_at_queue(case, traffic, job, charges))
         suspects = [s for s in suspects if s is not suspect]
-    kept = [c for c in kept if not _waits_for(c, [k for k in kept if k.worth_ns > c.worth_ns], traffic, job)]
-    return [_as_receiver(case, kept, traffic, job, features) for case in kept]
+    return [c for c in kept if not _waits_for(c, [k for k in kept if k.worth_ns > c.worth_ns], traffic, job)]
 
 
 def _late_on_path(
     traffic: Traffic,
-    job: Job,
+    program: Program,
     features: Features,
     replayed: Replay,
     paths: Table,
@@ -145,6 +141,8 @@ def _late_on_path(
     Some waits are not seen, as those for a GPU of the own machine. What waits unseen stays as late in the
     replay as it was, and hides what it waited for.
     """
+    job = program.job
+    ways = under_way(traffic, program)
     columns = list(machine_columns(traffic, job).values())
     table = np.stack([features.host[:, c].mean(axis=1) for c in columns], axis=1)
     # Without a before only members that play the same part can be told apart.
@@ -154,27 +152,11 @@ def _late_on_path(
         rise = _rise(features, usable, (shift.onset, shift.end))
         if rise is not None and rise < max(least_ns, _COSTS * shift.excess_ns):
             continue
-        if path_excess(case, job, paths) >= _ON_PATH * shift.excess_ns:
+        # Messages that are slow make hosts late, and where waits are unseen nothing else tells that.
+        slow = max(excess_of(way, case, features) for way in ways) >= shift.excess_ns
+        if not slow and path_excess(case, job, paths) >= _ON_PATH * shift.excess_ns:
             return [case]
     return []
-
-
-def _as_receiver(
-    case: SlowCase, kept: Sequence[SlowCase], traffic: Traffic, job: Job, features: Features
-) -> SlowCase:
-    """A late host in front of whose NIC messages queue, if no other fault accounts for the queue.
-
-    Computing long makes no message slow that comes meanwhile.
-    """
-    if case.feature != "host" or not case.peers:
-        return case
-    host_ns = excess_of(features.host, case, features)
-    queues = {n: excess_of(features.ingress, replace(case, names=(n,)), features) for n in case.names}
-    worst = max(queues, key=lambda n: queues[n])
-    others = set().union(*(_touched(c, traffic, job) for c in kept if c.feature != "host"))
-    if queues[worst] < max(_QUEUES * host_ns, 1.0) or job.members[worst] in others:
-        return case
-    return replace(case, feature="receiver", names=(worst,))
 
 
 def _shifted(

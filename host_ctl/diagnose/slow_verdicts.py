@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from host_ctl.attribute.features import Features
 from host_ctl.attribute.replay import Replay
 from host_ctl.diagnose.cases import SlowCase, excess_of, machine_columns
@@ -79,7 +81,7 @@ def _transfer_verdict(
     if case.shared:
         return _shared_path_verdict(case, traffic, job, features)
     ends = (
-        EdgeEnds("sender", member, ((member, 0.95),), ())
+        _slow_port(traffic, job, charges, member, inside)
         if case.feature == "port"
         else slow_end(traffic, job, charges, member, case.feature, inside)
     )
@@ -97,6 +99,18 @@ def _transfer_verdict(
         blamed.machine if blamed else None, blamed.nic if blamed else None,
         candidates, evidence, _reason(ends, traffic),
     )  # fmt: skip
+
+
+def _slow_port(traffic: Traffic, job: Job, charges: Table, member: int, inside: tuple[int, int]) -> EdgeEnds:
+    """A NIC that is slow both ways; with one peer only both ports carry the same, and the ends must tell."""
+    others = {a if b == member else b for a, b in traffic.edges if member in (a, b)}
+    if len(others) > 1:
+        return EdgeEnds("sender", member, ((member, 0.95),), ())
+    both = [slow_end(traffic, job, charges, member, way, inside) for way in ("egress", "ingress")]
+    if both[0].side != "either" and both[1].side != "either" and both[0].blamed == both[1].blamed:
+        return replace(both[0], side="sender")
+    ends = tuple((end, 1.0 / (1 + len(others))) for end in (member, *sorted(others)))
+    return EdgeEnds("either", member, ends, both[0].evidence)
 
 
 def _receiver_verdict(case: SlowCase, traffic: Traffic, job: Job, features: Features) -> Verdict:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.align.clock import NicClock
-from host_ctl.attribute.charges import charge_all
+from host_ctl.attribute.charges import charge_all, transfer_excess
 from host_ctl.attribute.gates import Gates, Grants, find_gates, find_grants, send_actions
 from host_ctl.attribute.needs import Learned, Needs, Sharing, learn_needs, share_needs
 from host_ctl.attribute.program import Lane, Program, lay_out
@@ -146,8 +146,9 @@ def attributed(traffic: Traffic, repairs: Table | None = None) -> Attributed:
     sharing = find_sharing(program, learned.needs)
     needs = share_needs(learned, actions, program.arrivals, sharing)
     gates, grants = find_gates(traffic, program, needs), find_grants(traffic, program, sharing)
-    charges = charge_all(traffic, program, gates, grants, sharing, repairs)
-    replay = build_replay(traffic, program, gates, grants, sharing, charges)
+    slow_ns = transfer_excess(traffic, program, sharing)
+    charges = charge_all(traffic, program, gates, grants, sharing, repairs, slow_ns)
+    replay = build_replay(traffic, program, gates, grants, sharing, charges, slow_ns)
     return Attributed(traffic, job, program, learned, needs, sharing, gates, grants, charges, replay)
 
 

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from dpu_app.wire.frame import ClockInfo
 from host_ctl.align.clock import Alignment
 from host_ctl.align.solve import align
+from host_ctl.cli.engine import analyze_paths
 from host_ctl.ingest.local import learn_local
 from host_ctl.ingest.naming import find_captures
 from host_ctl.ingest.offline import read_capture
 from host_ctl.ingest.series import NicSeries
 from sim.output.run import OutputForm, run_scenario
+from sim.scenarios.lab import build
 from sim.simulate import prepare
 from sim.spec import ClockSpec, JobSpec, Scenario, TxStamp
 from tests.host_ctl.made import EPOCH_NS, Clocks, both_ways, captured
@@ -110,6 +112,30 @@ def test_a_queue_that_comes_and_stays_is_no_step() -> None:
     assert not any(c.steps for c in alignment.clocks)
     assert not any("was set" in text for text in alignment.warnings)
     assert residual(clocks, alignment, 1, np.linspace(0, SPAN_NS, 50).astype(np.int64)) <= 1000
+
+
+def test_queues_that_come_one_way_as_they_go_the_other_are_no_step() -> None:
+    clocks = Clocks(*straight(4))
+    seen = captured(clocks, both_ways(4, 4000), seed=7, span_ns=SPAN_NS, packets=3000)
+    turn = EPOCH_NS + SPAN_NS // 2
+    for nic, one in enumerate(seen):
+        for index in range(len(one.flows)):
+            mine = one.markers["flow"] == one.flows["flow"][index]
+            if nic == 1 and one.flows["dst"][index].tobytes()[-1] == 2:  # to it: late from half time on
+                late = mine & (one.markers["ns"] > turn + clocks.offset_ns[1])
+            elif nic != 1 and one.flows["src"][index].tobytes()[-1] == 2:  # from it: late until then
+                late = mine & (one.markers["ns"] < turn + clocks.offset_ns[nic])
+            else:
+                continue
+            one.markers["ns"][late] += 300_000
+    alignment = align(seen)
+    assert not any(c.steps for c in alignment.clocks)
+
+
+def test_a_busy_job_on_slow_links_shows_no_steps(tmp_path: Path) -> None:
+    truth = run_scenario(build("slow_compute-dp-on_entry", 1), tmp_path)
+    analysis = analyze_paths([tmp_path], until_ns=truth.data["capture"]["end_ns"])
+    assert not any("was set" in text for text in analysis.warnings)
 
 
 @pytest.mark.parametrize("edges", [both_ways(4, 4000), {(i, (i + 1) % 4): 4000 for i in range(4)}])

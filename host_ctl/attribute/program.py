@@ -214,8 +214,10 @@ def _lane(
     links: tuple[int, ...],
 ) -> Lane:
     rows = np.flatnonzero(np.isin(traffic.transfers["link"], links))
-    rows = rows[np.argsort(send_start(traffic.transfers[rows]), kind="stable")]
-    unit = np.array([unit_of_row[r] for r in rows.tolist()])
+    unit = np.array([unit_of_row[r] for r in rows.tolist()], dtype=np.int64)
+    # Links of one edge may be in different units at a time: each has its own messages to count.
+    order = np.lexsort((send_start(traffic.transfers[rows]), unit))
+    rows, unit = rows[order], unit[order]
     first = np.searchsorted(unit, np.arange(len(iteration_of_unit)))
     place = np.arange(len(rows)) - first[unit]
     base = np.full(job.iterations, UNKNOWN)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from host_ctl.reconstruct.count_rhythm import count_rhythm
 from host_ctl.reconstruct.groups import Group, find_groups
 from host_ctl.reconstruct.operators import Operator, cut_operators
 from host_ctl.reconstruct.rhythm import Rhythm, find_rhythm
@@ -21,7 +22,7 @@ from host_ctl.reconstruct.transfers import Traffic
 from host_ctl.reconstruct.units import split_units
 
 _SAME_PERIOD = 0.05
-_REGULAR = 0.6
+_REGULAR, _CLEARLY_REGULAR = 0.6, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,26 @@ def _timeline(traffic: Traffic, group: Group, index: int) -> GroupTimeline | Non
         np.array([o.start_ns for o in operators]),
         np.array([o.end_ns for o in operators]),
     )
+    regular = 0.0
+    if rhythm is not None:
+        operators, rhythm = split_units(traffic, group, operators, rhythm)
+        regular = _regularity(operators, rhythm)
+    if regular < _CLEARLY_REGULAR:
+        # Silences that come and go tell no iterations; the links' own pauses may.
+        counted = count_rhythm(traffic, group, index)
+        if counted is not None and _regularity(*counted) > regular:
+            operators, rhythm = counted
+            regular = _regularity(operators, rhythm)
     if rhythm is None:
         return None
-    operators, rhythm = split_units(traffic, group, operators, rhythm)
+    return GroupTimeline(group, operators, rhythm, regular >= _REGULAR)
+
+
+def _regularity(operators: Sequence[Operator], rhythm: Rhythm) -> float:
+    """The share of units that have the usual number of messages, 0 where some have none."""
     units = np.add.reduceat(np.array([o.messages for o in operators]), rhythm.first)
     values, counts = np.unique(units, return_counts=True)
-    return GroupTimeline(group, operators, rhythm, bool(counts.max() >= _REGULAR * len(units) and values[0]))
+    return float(counts.max() / len(units)) if values[0] else 0.0
 
 
 def _is_collective(group: Group, traffic: Traffic) -> bool:

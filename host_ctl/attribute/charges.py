@@ -221,7 +221,8 @@ def transfer_excess(traffic: Traffic, program: Program, sharing: Sharing) -> NDA
     for number, timeline in enumerate(program.job.timelines):
         mine = [i for i, lane in enumerate(program.lanes) if lane.group == number]
         rows = np.concatenate([program.lanes[i].rows for i in mine])
-        if number in sharing.groups or not timeline.regular:
+        several = number in sharing.groups and len(timeline.group.members) > 2
+        if several or not timeline.regular:
             sizes, which = np.unique(traffic.transfers["bytes"][rows], return_inverse=True)
             usual[rows] = np.array([np.median(alone[rows][which == i]) for i in range(len(sizes))])[which]
         else:

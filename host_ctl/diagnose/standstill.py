@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from host_ctl.attribute.needs import Needs, on_same_machine
 from host_ctl.attribute.program import UNKNOWN, Arrivals, Lane, Program
+from host_ctl.reconstruct.jobs import GroupTimeline
 from host_ctl.reconstruct.operators import ends_as_it_pauses
 from host_ctl.reconstruct.transfers import MISSING, Traffic, send_end, send_start
 
 _ENTERED = 0.5
 _ALWAYS = 0.9
 _MIN_PAST = 3
+_PAUSE = 0.25  # of the median pause between operators
+_OFTEN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,10 @@ class Standstill:
 
 
 def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], int]:
-    """How far the lanes of every group are that stopped unbalanced, and in which iteration.
+    """How far the lanes of every group are that stopped inside an operator, and in which iteration.
 
-    A balanced group may be done for good: another group's turn, or the end of the run.
+    A group that moved equally much on all links may be done for good: another group's turn, or the end of the
+    run. But not where it never pauses.
     """
     found: list[Progress] = []
     iteration = -1
@@ -62,12 +67,41 @@ def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], i
         mine = [_progress(traffic, program, i, unit) for i, lane in lanes if lane.volume]
         if not timeline.regular:
             mine = _irregular(traffic, program, lanes, unit)
-        unbalanced = len({p.sent / p.volume for p in mine}) > 1
         units = timeline.rhythm.units
-        if unbalanced and not ends_as_it_pauses(traffic, timeline.group, timeline.operators, units):
+        if len({p.sent / p.volume for p in mine}) > 1:
+            stopped = not ends_as_it_pauses(traffic, timeline.group, timeline.operators, units)
+        else:
+            stopped = timeline.regular and _stopped_within(traffic, program, timeline, mine)
+        if stopped:
             found.extend(mine)
             iteration = max(iteration, max(int(lane.iteration_of_unit[unit]) for _, lane in lanes))
     return found, iteration
+
+
+def _stopped_within(
+    traffic: Traffic, program: Program, timeline: GroupTimeline, progress: list[Progress]
+) -> bool:
+    """Whether all lanes of a group stopped with credits to spare where some lane of it never pauses.
+
+    A receiver grants what an operator will send and no more; at the end of a run none is left.
+    """
+    if not progress or not all(0 < p.sent < p.volume and _spare(traffic, program, p) for p in progress):
+        return False
+    pause = np.median([b.start_ns - a.end_ns for a, b in pairwise(timeline.operators)])
+    shares = []
+    for item in progress:
+        lane = program.lanes[item.lane]
+        t = traffic.transfers[lane.rows]
+        gap = send_start(t) - np.r_[MISSING, np.maximum.accumulate(send_end(t))[:-1]]
+        there = gap[(lane.place == item.sent) & (lane.unit != UNKNOWN)]
+        if len(there) < _MIN_PAST:
+            return False
+        shares.append(float(np.mean(there >= _PAUSE * max(pause, 1))))
+    return min(shares) < _OFTEN
+
+
+def _spare(traffic: Traffic, program: Program, item: Progress) -> bool:
+    return any(traffic.links[i].unused_credits for i in program.lanes[item.lane].links)
 
 
 def _irregular(

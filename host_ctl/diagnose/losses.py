@@ -25,7 +25,7 @@ MIN_COST = 0.02
 _MIN_LOSSES = 3
 _MIN_SIDE = 3
 _CLEAR_RISE = 3.0
-_MOMENT = 0.01
+_NEARLY_ALL = 0.8
 _SURE = 0.8
 _BY_CHANCE = 0.01
 _NAMED = 2
@@ -142,11 +142,11 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
     total = sum(losses.lost.values())
     if total < _MIN_LOSSES or not any(t.regular for t in job.timelines):
         return LossFindings()
-    outage = _is_outage(losses, _sent(traffic, job, None, losses.lost)) or _nothing_passed(
-        traffic, job, losses
-    )
     begin, end = int(losses.times_ns[0]), int(losses.times_ns[-1])
-    window = (begin, end) if outage else None
+    window = _outage(traffic, losses)
+    if window is None and _is_outage(losses, _sent(traffic, job, None, losses.lost)):
+        window = (begin, end)
+    outage = window is not None
     lost = _lost_messages(traffic, losses.runs) if outage else losses.lost
     where = locate_losses(_sent(traffic, job, window, lost), lost, losses.before_tap)
     first = int(np.clip(np.searchsorted(job.boundaries_ns, begin, side="right") - 1, 0, job.iterations - 1))
@@ -197,24 +197,31 @@ def _is_outage(losses: Losses, sent: dict[Pair, int]) -> bool:
     return again > 0 and float(poisson.sf(again - 1, by_chance)) < _BY_CHANCE
 
 
-def _nothing_passed(traffic: Traffic, job: Job, losses: Losses) -> bool:
-    """Whether nothing came through between the ends of what was lost, from the first loss until its repeat.
+def _outage(traffic: Traffic, losses: Losses) -> tuple[int, int] | None:
+    """When nothing passed between the ends of what was lost, from the first lost message to its repeat (ns).
 
-    A short outage loses everything once, and nothing again: no packet comes that could tell the receiver
-    that others are missing, and the senders wait until they time out. A lossy path lets most things pass.
+    A short outage loses everything that several flows carry at once, and nothing again: no packet comes that
+    could tell a receiver that others are missing, and the senders wait until they time out. A lossy path
+    loses now this packet, now that one, and lets most things pass.
     """
-    runs = losses.runs[losses.runs["reverse"] == 0]
-    rows = np.unique(runs["row"])
-    if runs["packets"].sum() < _MIN_LOSSES:
-        return False
-    begin, end = int(send_start(traffic.transfers[rows]).min()), int(np.median(runs["start"]))
-    ends = {
-        e for run in runs for e in (traffic.links[int(run["link"])].src, traffic.links[int(run["link"])].dst)
-    }
-    edges = [n for n, edge in enumerate(traffic.edges) if ends.issuperset(edge)]
+    runs = losses.runs
+    data = runs[runs["reverse"] == 0]
+    if losses.runs["packets"].sum() < _MIN_LOSSES or not len(data):
+        return None
+    sent = send_start(traffic.transfers[data["row"]])
+    begin, end = int(sent.min()), int(runs["start"].min())
+    # Senders time out and repeat about as long after the first as they lost their packets after it.
+    once = runs["start"] <= 2 * end - begin
+    once[runs["reverse"] == 0] &= sent < end
+    flows = np.unique(np.stack([runs["link"], runs["reverse"]])[:, once], axis=1).shape[1]
+    if flows < 2 or runs["packets"][once].sum() < _NEARLY_ALL * runs["packets"].sum():
+        return None
+    edges = np.unique([traffic.links[i].edge for i in runs["link"][once]])
     t = traffic.transfers[np.isin(traffic.transfers["edge"], edges)]
-    passed = (send_start(t) >= begin) & (t["rx_end"] != MISSING) & (t["rx_end"] < end)
-    return end - begin >= _MOMENT * job.iteration_ns and not passed.any()
+    # The first lost message may have been under way already, and others before it.
+    last = int(sent[sent < end].max())
+    passed = (send_start(t) > last) & (t["rx_end"] != MISSING) & (t["rx_end"] < end)
+    return None if passed.any() else (begin, end)
 
 
 def _lost_messages(traffic: Traffic, runs: Table) -> dict[Pair, int]:

@@ -27,6 +27,7 @@ _FALSE_COUNT = 1e-4
 FROM_START = 3.75  # times the least effect of a change
 _PERSISTENT = 0.7
 _MOSTLY_WORST = 0.6
+_TIED = 0.9  # both ends of a slow edge lose by its messages, and which of them loses more is chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,10 @@ def find_shifts(
     alike = np.zeros(lost.shape[1], dtype=bool)
     if together:
         every = np.ones(lost.shape[1], dtype=bool)
-        alike[[m for m in members if _shift(table, m, every, least[m]) is not None]] = True
+        alike[[m for m in members if _shift(table, m, every, least[m], 1.0) is not None]] = True
         alike &= bool(2 * alike.sum() <= lost.shape[1])
-    shifts = [_shift(table, m, alike, least[m]) for m in members]
+    tied = _TIED if together else 1.0
+    shifts = [_shift(table, m, alike, least[m], tied) for m in members]
     return sorted((_in_iterations(s, rows) for s in shifts if s is not None), key=lambda s: -s.excess_ns)
 
 
@@ -98,17 +100,19 @@ def _in_iterations(shift: Shift, rows: NDArray[np.int64]) -> Shift:
     )
 
 
-def _shift(table: _Table, member: int, alike: NDArray[np.bool_], least: dict[bool, float]) -> Shift | None:
+def _shift(
+    table: _Table, member: int, alike: NDArray[np.bool_], least: dict[bool, float], tied: float
+) -> Shift | None:
     series = table.relative[:, member]
     whole = (0, len(series))
     for segment in _segments(series):
-        found = _shift_of(table, member, segment, alike, least)
+        found = _shift_of(table, member, segment, alike, least, tied)
         if found is None:
             continue
         outside = np.delete(series, np.arange(*segment))
         if len(outside) and np.median(outside) > found.excess_ns:
             # It was slow before as well, and by more than this: a rise of what has been there all along.
-            return _shift_of(table, member, whole, alike, least) or found
+            return _shift_of(table, member, whole, alike, least, tied) or found
         return found
     return None
 
@@ -119,10 +123,12 @@ def _shift_of(
     segment: tuple[int, int],
     alike: NDArray[np.bool_],
     least: dict[bool, float],
+    tied: float,
 ) -> Shift | None:
     """The shift of one segment if it is large, lasting and sure.
 
-    ``alike``: members that need not be worse than each other; ``least`` by whether there is no before.
+    ``alike``: members that need not be worse than each other; ``least`` by whether there is no before;
+    ``tied``: the share of another's loss from which a loss counts as large as it.
     """
     others, own = np.delete(table.lost, member, axis=1), table.lost[:, member]
     series = table.relative[:, member]
@@ -137,7 +143,7 @@ def _shift_of(
     level = 0.0 if from_start else float(np.median(before))
     excess = float(np.median(after)) - max(level, 0.0)
     rest = others[inside][:, ~np.delete(alike, member)]
-    worst = float(np.mean(own[inside] >= rest.max(axis=1))) if rest.shape[1] else 1.0
+    worst = float(np.mean(own[inside] >= tied * rest.max(axis=1))) if rest.shape[1] else 1.0
     lasting = np.mean(after - level > excess / 3) >= _PERSISTENT
     if excess < least[from_start] or not lasting or worst < _MOSTLY_WORST:
         return None

@@ -144,7 +144,7 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
         return LossFindings()
     begin, end = int(losses.times_ns[0]), int(losses.times_ns[-1])
     window = _outage(traffic, losses)
-    if window is None and _is_outage(losses, _sent(traffic, job, None, losses.lost)):
+    if window is None and _lost_again(losses, _sent(traffic, job, None, losses.lost)):
         window = (begin, end)
     outage = window is not None
     lost = _lost_messages(traffic, losses.runs) if outage else losses.lost
@@ -180,21 +180,29 @@ def _rise(job: Job, features: Features, times_ns: NDArray[np.int64]) -> float:
     return float(longer[longer > _CLEAR_RISE * spread].sum())
 
 
-def _is_outage(losses: Losses, sent: dict[Pair, int]) -> bool:
+def _lost_again(losses: Losses, sent: dict[Pair, int]) -> bool:
     """Whether packets were lost again and again: a dead path, not a lossy one.
 
-    Nothing of what is repeated gets through a dead path. A lossy one loses a part of it, and a repeated
-    packet again no more often than any other.
+    Nothing of what is repeated gets through a dead path, and little is lost at other times. A lossy one loses
+    a part of it, and a repeated packet again no more often than any other.
     """
     between = losses.runs[losses.runs["place"] == LossPlace.BETWEEN_TAPS]
-    again, before = 0, dict[tuple[int, int, int], bool]()
+    again, before = 0, dict[tuple[int, int, int], tuple[int, bool]]()
+    dead: list[tuple[int, int]] = []
     for run in between:
         key = (int(run["link"]), int(run["position"]), int(run["reverse"]))
-        again += before.get(key, False)
-        before[key] = bool(run["packets"] == run["repeated"])
+        since, all_lost = before.get(key, (int(run["start"]), False))
+        if all_lost:
+            again += 1
+            dead.append((since, int(run["end"])))
+        before[key] = (since, bool(run["packets"] == run["repeated"]))
     rate = sum(losses.lost.values()) / max(1, sum(sent[pair] for pair in losses.lost))
     by_chance = float((min(1.0, rate) ** between["repeated"].astype(np.float64)).sum())
-    return again > 0 and float(poisson.sf(again - 1, by_chance)) < _BY_CHANCE
+    meanwhile = np.zeros(len(between), dtype=bool)
+    for begin, end in dead:
+        meanwhile |= (between["start"] >= begin) & (between["start"] <= end)
+    mostly = between["packets"][meanwhile].sum() >= _NEARLY_ALL * between["packets"].sum()
+    return bool(again > 0 and mostly and poisson.sf(again - 1, by_chance) < _BY_CHANCE)
 
 
 def _outage(traffic: Traffic, losses: Losses) -> tuple[int, int] | None:

@@ -57,7 +57,7 @@ def find_stop(traffic: Traffic, program: Program, needs: Needs, repairs: Table, 
     # The stop itself may lie in the last gap but one, so pauses count up to the last full iteration.
     pause = int(np.diff(times).max(initial=0))
     stands = silence > max(_PAUSES * pause, job.iteration_ns)
-    pending = _unanswered(traffic, program, repairs, last)
+    pending = _unanswered(traffic, program, repairs, last, witness_ns)
     progress, iteration = lane_progress(traffic, program)
     if not progress:
         # Repeats that nobody answers are unfinished work, whatever else seems complete.
@@ -107,9 +107,24 @@ def _dried_up(traffic: Traffic, program: Program, witness_ns: int) -> bool:
     return False
 
 
-def _unanswered(traffic: Traffic, program: Program, repairs: Table, last: int) -> Table:
-    """Repeats that went on after the job's last progress."""
-    return repairs[np.isin(repairs["link"], program.job.links) & (repairs["start"] > last)]
+def _unanswered(
+    traffic: Traffic, program: Program, repairs: Table, last: int, witness_ns: int
+) -> Table:
+    """Repeats that went on after the job's last progress and were never answered.
+
+    A sender that gets no answer repeats the same again after a while. Who repeats once and then no more has
+    got its answer, or the captures end before it would repeat again.
+    """
+    runs = repairs[np.isin(repairs["link"], program.job.links) & (repairs["start"] > last)]
+    key = np.stack([runs["link"], runs["reverse"]])
+    _, flow = np.unique(key, axis=1, return_inverse=True)
+    kept = np.zeros(len(runs), dtype=bool)
+    for one in range(int(flow.max(initial=-1)) + 1):
+        mine = flow == one
+        again = len(np.unique(runs["position"][mine])) < int(mine.sum())
+        waited = int(runs["start"][mine].min()) - last
+        kept[mine] = again or witness_ns - int(runs["end"][mine].max()) < waited
+    return runs[kept]
 
 
 def _unanswered_verdict(

@@ -226,9 +226,8 @@ def _outage(traffic: Traffic, losses: Losses) -> tuple[int, int] | None:
         return None
     edges = np.unique([traffic.links[i].edge for i in runs["link"][once]])
     t = traffic.transfers[np.isin(traffic.transfers["edge"], edges)]
-    # The first lost message may have been under way already, and others before it.
-    last = int(sent[sent < end].max())
-    passed = (send_start(t) > last) & (t["rx_end"] != MISSING) & (t["rx_end"] < end)
+    # What is lost first may have been sent long before the outage began, and other things come through.
+    passed = (t["rx_end"] != MISSING) & (t["rx_end"] > (begin + end) // 2) & (t["rx_end"] < end)
     return None if passed.any() else (begin, end)
 
 
@@ -279,7 +278,9 @@ def _verdict(
 ) -> Verdict:
     """The verdict without its cost, which depends on the other faults of the job as well."""
     nic, probability = where.nic
-    sure = probability >= _SURE
+    # Losses of one pair only may lie anywhere between its ends; of an outage tells what passed meanwhile.
+    pairs = sum(count > 0 and nic in pair for pair, count in losses.lost.items())
+    sure = probability >= _SURE and (outage or pairs > 1 or losses.before_tap.get(nic, 0) > 0)
     endpoint = traffic.endpoints[nic]
     machine = endpoint.machine if sure else None
     cause: Cause = "link_down" if outage else "link_loss"

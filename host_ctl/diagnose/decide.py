@@ -47,6 +47,9 @@ class Shift:
     share_worst: float
     p_value: float
     detected: int
+    over_past: float
+    past: int
+    lasts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,9 @@ def _shift_of(
         share_worst=worst,
         p_value=p_value,
         detected=onset + _first_sure(after - level, noise, past, tried),
+        over_past=float(np.mean(own[inside][:, None] > own[~inside][None, :])) if past else 0.0,
+        past=past,
+        lasts=end == n,
     )
 
 

@@ -42,6 +42,8 @@ _SECOND_FAULT = 0.5
 _MOSTLY = 0.5
 _IN_TREES = 2.5  # times the least effect
 _MOST_OFTEN = 0.8
+_SOME_PAST = 5  # iterations
+_OUTDONE = 2.0
 _DOUBTFUL = 0.5
 _WIDE = ("path", "receiver")
 _MIN_SIDE = 3
@@ -92,7 +94,10 @@ def _cases(
     usable: NDArray[np.bool_],
     least_ns: float,
 ) -> list[SlowCase]:
-    """The faults one after the other, each the costliest beside those before it."""
+    """The faults one after the other, each the costliest beside those before it.
+
+    Where only the own past can be compared, and packets are lost, everybody's differs from it.
+    """
     job = program.job
     machines = list(machine_columns(traffic, job).values())
     suspects = find_suspects(replayed, job, machines, least_ns)
@@ -100,31 +105,50 @@ def _cases(
     kept: list[SlowCase] = []
     without: list[Table] = [replayed.repairs()] if losses.ends else []
     while suspects and len(kept) < _MOST_FAULTS:
-        cases = _shifted(suspects, gains(replayed, suspects, without), job, features, usable, least_ns)
+        gained = gains(replayed, suspects, without)
         cases = [
             (c, s)
-            for c, s in cases
-            if _holds(c, features, ways, least_ns) and _clear(c, s, replayed, least_ns)
+            for c, s in _shifted(suspects, gained, job, features, usable, least_ns)
+            if _holds(c, features, ways, least_ns)
+            and _clear(c, s, replayed, least_ns)
+            and not losses.explains(_touched(c, traffic, job), c.shift.excess_ns, c.shift.onset)
+            and (losses.since is None or _compared(s, replayed))
+            and not (kept and not _is_second(c, s, kept[0], replayed))
+            and not (kept and _waits_for(c, kept, traffic, job))
         ]
-        cases = [
-            (c, s)
-            for c, s in cases
-            if not losses.explains(_touched(c, traffic, job), c.shift.excess_ns, c.shift.onset)
-        ]
-        if kept:
-            cases = [
-                (c, s)
-                for c, s in cases
-                if _is_second(c, s, kept[0], replayed) and not _waits_for(c, kept, traffic, job)
-            ]
         if not cases:
             break
         case, suspect = _costliest(cases, replayed)
+        if not kept and _outdone(case, suspect, suspects, gained, usable, replayed):
+            break
         without.append(suspect.cuts)
         case = replace(case, shared=_shared_path(case, suspect, job, charges))
         kept.append(_at_queue(case, traffic, job, charges))
         suspects = [s for s in suspects if s is not suspect]
     return [c for c in kept if not _waits_for(c, [k for k in kept if k.worth_ns > c.worth_ns], traffic, job)]
+
+
+def _outdone(
+    case: SlowCase,
+    suspect: Suspect,
+    suspects: Sequence[Suspect],
+    gained: NDArray[np.float64],
+    usable: NDArray[np.bool_],
+    replayed: Replay,
+) -> bool:
+    """Whether messages that nobody could be accused for are worth far more meanwhile than the accused host.
+
+    Where ranks play different parts slow messages are common, and a host that waits for them unseen is late.
+    """
+    if case.feature != "host" or _compared(suspect, replayed):
+        return False
+    inside = np.zeros(len(usable), dtype=bool)
+    inside[case.shift.onset : case.shift.end] = True
+    within, outside = gained[usable & inside], gained[usable & ~inside]
+    rise = np.median(within, axis=0) - (np.median(outside, axis=0) if len(outside) else 0.0)
+    own = set(case.names)
+    others = [rise[i] for i, s in enumerate(suspects) if s.feature != "host" and not own & set(s.names)]
+    return bool(max(others, default=0.0) > _OUTDONE * case.worth_ns)
 
 
 def _late_on_path(
@@ -272,12 +296,16 @@ def _share(suspect: Suspect, chosen: NDArray[np.bool_]) -> float:
 def _clear(case: SlowCase, suspect: Suspect, replayed: Replay, least_ns: float) -> bool:
     """Whether slow messages are clearly slow where many things make them so.
 
-    In a tree messages share ports with each other or do not, as ranks come early or late, and how long they
-    take changes with that although nothing is slow.
+    In a tree messages share ports with each other or do not, as ranks come early or late, and senders that
+    are told of a queue stay slow for a while. That comes and goes, and is worst now here, now there. So only
+    what began after a while, stays, and is worse than ever before or than anywhere else is something else.
     """
+    shift = case.shift
+    if shift.past and max(shift.share_worst, shift.over_past) < _MOST_OFTEN:
+        return False
     if case.feature == "host" or _share(suspect, replayed.branching) < _MOSTLY:
         return True
-    return case.worth_ns >= _IN_TREES * least_ns and case.shift.share_worst >= _MOST_OFTEN
+    return shift.lasts and shift.past >= _SOME_PAST and case.worth_ns >= _IN_TREES * least_ns
 
 
 def _costliest(cases: Sequence[tuple[SlowCase, Suspect]], replayed: Replay) -> tuple[SlowCase, Suspect]:

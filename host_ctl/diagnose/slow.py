@@ -169,9 +169,10 @@ def _late_on_path(
     ways = under_way(traffic, program)
     columns = list(machine_columns(traffic, job).values())
     table = np.stack([features.host[:, c].mean(axis=1) for c in columns], axis=1)
-    # Without a before only members that play the same part can be told apart.
-    from_start = FROM_START if replayed.compared.all() else np.inf
-    for shift in find_shifts(table, least_ns=least_ns, usable=usable, from_start=from_start):
+    # Without a before nothing tells those that are late from those that only wait unseen.
+    for shift in find_shifts(table, least_ns=least_ns, usable=usable, from_start=np.inf):
+        if max(shift.share_worst, shift.over_past) < _MOST_OFTEN:
+            continue
         case = SlowCase("host", tuple(columns[shift.member]), shift, worth_ns=shift.excess_ns)
         rise = _rise(features, usable, (shift.onset, shift.end))
         if rise is not None and rise < max(least_ns, _COSTS * shift.excess_ns):

@@ -74,7 +74,7 @@ def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], i
             stopped = timeline.regular and _stopped_within(traffic, program, timeline, mine)
         if stopped:
             found.extend(mine)
-            iteration = max(iteration, max(int(lane.iteration_of_unit[unit]) for _, lane in lanes))
+            iteration = max(iteration, max((p.iteration for p in mine), default=UNKNOWN))
     return found, iteration
 
 
@@ -141,7 +141,9 @@ def _progress(traffic: Traffic, program: Program, index: int, unit: int | None) 
     granted = not any(link.credits for link in links) or any(link.unused_credits for link in links)
     src, dst = traffic.edges[lane.edge]
     newest = int(lane.iteration_of_unit.max(initial=UNKNOWN))
-    iteration = newest + 1 if unit is None else int(lane.iteration_of_unit[unit])
+    iteration = UNKNOWN if unit is None else int(lane.iteration_of_unit[unit])
+    # What was cut short after the last whole iteration belongs to the next.
+    iteration = newest + 1 if iteration == UNKNOWN else iteration
     return Progress(index, src, dst, sent, lane.volume, iteration, granted)
 
 

@@ -42,12 +42,14 @@ class _Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """What the stages of one replica compute per block (ns, (iteration, stage)); only the last has both ways.
+class Work:
+    """What the stages of one replica compute per block (ns, (iteration, stage)).
 
-    ``back`` has the stages in the middle only, ``ahead`` all but the last, ``both`` the last.
+    ``ahead`` has all stages but the last, ``back`` those in the middle, ``both`` the last one, whose ways do
+    not show apart. ``stages`` are endpoints, ``blocks`` how many an iteration has.
     """
 
+    stages: tuple[int, ...]
     ahead: NDArray[np.float64]
     back: NDArray[np.float64]
     both: NDArray[np.float64]
@@ -59,22 +61,16 @@ def stage_imbalance(
 ) -> Verdict | None:
     """A notice when one stage computes longer than the others in all replicas and iterations."""
     job = program.job
-    chains = [(n, d.stages) for n, d in enumerate(dimensions) if d.name == "pp" and d.stages]
-    lengths = {len(stages) for _, stages in chains}
-    if len(lengths) != 1 or lengths.pop() < _FEWEST_STAGES:
-        return None
-    works = [_work(traffic, program, number, stages) for number, stages in chains]
-    known = [(w, stages) for w, (_, stages) in zip(works, chains, strict=True) if w is not None]
-    if len(known) < len(chains):
+    works = replica_work(traffic, program, dimensions)
+    if not works:
         return None
     usable = usable_iterations(features)
-    ratios = np.stack([heavier(work.ahead, work.back, work.both)[usable] for work, _ in known])
+    ratios = np.stack([heavier(work.ahead, work.back, work.both)[usable] for work in works])
     stage = heavy_stage(ratios)
-    machines = {traffic.endpoints[stages[stage]].machine for _, stages in known} if stage is not None else ()
-    if stage is None or len(machines) < _FEWEST_REPLICAS:
+    if stage is None or len({traffic.endpoints[w.stages[stage]].machine for w in works}) < _FEWEST_REPLICAS:
         return None
     factor, base = float(np.median(ratios[:, :, stage])), usual_ns(features)
-    work = known[0][0]
+    work = works[0]
     block = float(np.nanmedian(work.ahead[:, 1:] + work.back))
     cost = (factor - 1) * block * work.blocks
     if cost < LEAST_COST * base:
@@ -84,11 +80,11 @@ def stage_imbalance(
         job,
         "stage_imbalance",
         f"no machine is to blame: stage {stage + 1} of {ratios.shape[2]} of {job.id} computes "
-        f"{factor:.2f} times as long per micro-batch as the others, in all {len(known)} replicas",
+        f"{factor:.2f} times as long per micro-batch as the others, in all {len(works)} replicas",
         (
             Evidence("work_of_stage", factor, 1.0, "times the others"),
             Evidence("least_replica", float(np.median(ratios[:, :, stage], axis=1).min()), 1.0, "times"),
-            Evidence("replicas_alike", float(len(known)), float(len(known)), "replicas"),
+            Evidence("replicas_alike", float(len(works)), float(len(works)), "replicas"),
         ),
         onset=first,
         detected=min(first + 2, job.iterations - 1),
@@ -96,6 +92,17 @@ def stage_imbalance(
         confidence=0.9,
         scope="stage",
     )
+
+
+def replica_work(traffic: Traffic, program: Program, dimensions: Sequence[Dimension]) -> list[Work] | None:
+    """What the stages of every replica compute; None where pipelines differ, or any of them does not tell."""
+    chains = [(n, d.stages) for n, d in enumerate(dimensions) if d.name == "pp" and d.stages]
+    lengths = {len(stages) for _, stages in chains}
+    if len(lengths) != 1 or lengths.pop() < _FEWEST_STAGES:
+        return None
+    works = [_work(traffic, program, number, stages) for number, stages in chains]
+    known = [work for work in works if work is not None]
+    return known if len(known) == len(works) else None
 
 
 def heavier(
@@ -124,7 +131,7 @@ def heavy_stage(ratios: NDArray[np.float64]) -> int | None:
     return stage if alike >= _ALIKE else None
 
 
-def _work(traffic: Traffic, program: Program, number: int, stages: tuple[int, ...]) -> _Work | None:
+def _work(traffic: Traffic, program: Program, number: int, stages: tuple[int, ...]) -> Work | None:
     """What the stages of one pipeline compute; None where its blocks are not clear."""
     lanes = {(lane.src, lane.dst): lane for lane in program.lanes if lane.group == number}
     if len(lanes) != 2 * (len(stages) - 1) or sum(x.group == number for x in program.lanes) != len(lanes):
@@ -143,7 +150,8 @@ def _work(traffic: Traffic, program: Program, number: int, stages: tuple[int, ..
     ahead += [hops[b, c].start[:, 0] - hops[a, b].arrival[:, block - 1] for a, b, c in middle]
     back = [hops[b, a].start[:, -block] - hops[c, b].arrival[:, -1] for a, b, c in middle]
     both = answer - into.arrival[:, block - 1]
-    work = _Work(np.stack(ahead, axis=1), np.stack(back, axis=1), both, out.start.shape[1] // block)
+    blocks = out.start.shape[1] // block
+    work = Work(stages, np.stack(ahead, axis=1), np.stack(back, axis=1), both, blocks)
     least = min(np.nanmedian(work.ahead), np.nanmedian(work.back), np.nanmedian(both))
     return work if least > 0 else None
 

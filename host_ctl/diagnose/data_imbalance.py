@@ -27,7 +27,7 @@ from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.transfers import Traffic
 
 _HEALTHY = 0.02  # spread of healthy machines from iteration to iteration; 1 to 2 % in jobs of their own
-_SHARED = 0.04  # the same where others take their processors: up to so much in captures of healthy jobs
+_SHARED = 0.05  # where others take their processors too: 3 to 5 % in captures of healthy jobs
 _STEADY = 0.5  # of the spread: hosts that forward on time are not kept from computing either
 _SURE = 3.0  # standard errors of a measured spread: one healthy job in 700 seems so uneven
 _SPREAD_ERROR = 0.96  # standard error of a 68 % quantile over its value, times sqrt(values), if normal

@@ -36,6 +36,7 @@ _BEYOND_LASTING = 2.0  # whatever differs for good has other reasons, and is the
 _BY_CHANCE = 1e-3
 _FEWEST = 8  # iterations
 _HARDLY_ANY = 0.01
+_SEEN = 0.2  # of the hosts' time on the critical path: of what is computed elsewhere the rest says little
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +71,20 @@ def data_imbalance(
     if late[usable].sum() < _HARDLY_ANY * every[usable].sum():
         # Micro-batches compute for a short time each, which is not told from other delays.
         late, forwarding, rows = every, every, np.concatenate([lane.rows for lane in program.lanes])
-    on_path = paths[(paths["step"] == Step.HOST) & np.isin(paths["row"], rows)]
-    computing_ns = path_time(on_path, Step.HOST, "src", list(job.members), job.iterations)[usable]
-    if np.median(computing_ns) <= 0:
+    seen = paths[np.isin(paths["row"], rows)]
+    unit_ns, hosts_ns = (
+        float(np.median(path_time(part, Step.HOST, "src", list(job.members), job.iterations)[usable]))
+        for part in (seen, paths)
+    )
+    if unit_ns <= 0 or unit_ns < _SEEN * hosts_ns:
         return None
-    unit_ns = float(np.median(computing_ns))
     spread = spread_between(late[usable] / unit_ns)
     steady = spread_between(forwarding[usable] / unit_ns).changing <= _STEADY * spread.changing
     held = held_up_by_hosts(replayed, job)[usable]
-    cost, base = float(np.median(held)), usual_ns(features)
+    latest = late[usable].max(axis=1) - np.median(late[usable], axis=1)
+    # The latest holds up the rest by no more than that, and only if they wait for it.
+    waited = np.maximum(np.minimum(held, latest), 0.0)
+    cost, base = float(np.median(waited)), usual_ns(features)
     if not is_uneven(spread, steady) or cost < LEAST_COST * base:
         return None
     first = int(np.flatnonzero(usable)[0])
@@ -86,7 +92,7 @@ def data_imbalance(
         job,
         "data_imbalance",
         f"no machine is to blame: machines of {job.id} compute for unequal times, others in every iteration "
-        f"(spread {100 * spread.changing:.1f} %); waiting for the latest takes {cost / 1e6:.1f} ms of "
+        f"(spread {100 * spread.changing:.1f} %); waiting for the latest takes at least {cost / 1e6:.1f} ms of "
         f"{base / 1e6:.1f} ms per iteration",
         (
             Evidence("spread", spread.changing, _HEALTHY if steady else _SHARED, "share of computing"),
@@ -96,7 +102,7 @@ def data_imbalance(
         ),
         onset=first,
         detected=first + _FEWEST - 1,
-        cost_ns=float(np.maximum(held, 0).sum()),
+        cost_ns=float(waited.sum()),
         confidence=0.9,
     )
 

@@ -92,7 +92,7 @@ def data_imbalance(
         job,
         "data_imbalance",
         f"no machine is to blame: machines of {job.id} compute for unequal times, others in every iteration "
-        f"(spread {100 * spread.changing:.1f} %); waiting for the latest takes at least {cost / 1e6:.1f} ms of "
+        f"(spread {100 * spread.changing:.1f} %); waiting for the latest takes at least {cost / 1e6:.1f} of "
         f"{base / 1e6:.1f} ms per iteration",
         (
             Evidence("spread", spread.changing, _HEALTHY if steady else _SHARED, "share of computing"),

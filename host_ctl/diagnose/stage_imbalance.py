@@ -29,6 +29,7 @@ from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 _LEAST_HEAVIER = 0.1  # five times the 2 % by which healthy machines differ for good
 _FEWEST_STAGES = 3  # the first and the last of two show different things
 _FEWEST_REPLICAS = 2  # on different machines, or a heavy stage is a slow machine
+_FEWEST_ITERATIONS = 6  # as for faults: fewer do not tell what stays
 _ALIKE = 0.9  # of the iterations
 _PAUSE = 0.25  # of the longest between two messages of a lane: blocks are computed, their messages are not
 
@@ -61,10 +62,10 @@ def stage_imbalance(
 ) -> Verdict | None:
     """A notice when one stage computes longer than the others in all replicas and iterations."""
     job = program.job
-    works = replica_work(traffic, program, dimensions)
+    usable = usable_iterations(features)
+    works = replica_work(traffic, program, dimensions) if usable.sum() >= _FEWEST_ITERATIONS else None
     if not works:
         return None
-    usable = usable_iterations(features)
     ratios = np.stack([heavier(work.ahead, work.back, work.both)[usable] for work in works])
     stage = heavy_stage(ratios)
     if stage is None or len({traffic.endpoints[w.stages[stage]].machine for w in works}) < _FEWEST_REPLICAS:

@@ -21,9 +21,10 @@ from host_ctl.attribute.path import Step, path_time
 from host_ctl.attribute.program import Program
 from host_ctl.attribute.replay import Replay
 from host_ctl.diagnose.cases import machine_columns, usable_iterations
-from host_ctl.diagnose.notices import LEAST_COST, held_up_by_hosts, lateness, notice, usual_ns
+from host_ctl.diagnose.notices import LEAST_COST, held_up_by_hosts, notice, usual_ns
 from host_ctl.diagnose.verdict import Evidence, Verdict
 from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
 
 _HEALTHY = 0.02  # spread of healthy machines from iteration to iteration; 1 to 2 % in jobs of their own
@@ -35,8 +36,7 @@ _ONE_SIGMA = 0.6827
 _BEYOND_LASTING = 2.0  # whatever differs for good has other reasons, and is the larger part otherwise
 _BY_CHANCE = 1e-3
 _FEWEST = 8  # iterations
-_HARDLY_ANY = 0.01
-_SEEN = 0.2  # of the hosts' time on the critical path: of what is computed elsewhere the rest says little
+_SEEN = 0.2  # of the hosts' time on the critical path: else what is computed elsewhere decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +63,9 @@ def data_imbalance(
     columns = machine_columns(traffic, job)
     if len(columns) < 2 or usable.sum() < _FEWEST:
         return None
-    members = [[job.members[c] for c in own] for own in columns.values()]
-    late = late_at_computing(replayed, members)
-    forwarding = late_at_computing(replace(replayed, computes=~replayed.computes), members)
-    rows = np.concatenate([lane.rows for lane in program.lanes])[replayed.computes]
-    every = lateness(features, list(columns.values()))
-    if late[usable].sum() < _HARDLY_ANY * every[usable].sum():
-        # Micro-batches compute for a short time each, which is not told from other delays.
-        late, forwarding, rows = every, every, np.concatenate([lane.rows for lane in program.lanes])
-    seen = paths[np.isin(paths["row"], rows)]
-    unit_ns, hosts_ns = (
-        float(np.median(path_time(part, Step.HOST, "src", list(job.members), job.iterations)[usable]))
-        for part in (seen, paths)
-    )
-    if unit_ns <= 0 or unit_ns < _SEEN * hosts_ns:
-        return None
-    spread = spread_between(late[usable] / unit_ns)
-    steady = spread_between(forwarding[usable] / unit_ns).changing <= _STEADY * spread.changing
+    late, spread, steady = _measured(job, program, features, replayed, paths, list(columns.values()), usable)
     held = held_up_by_hosts(replayed, job)[usable]
-    latest = late[usable].max(axis=1) - np.median(late[usable], axis=1)
+    latest = late.max(axis=1) - np.median(late, axis=1)
     # The latest holds up the rest by no more than that, and only if they wait for it.
     waited = np.maximum(np.minimum(held, latest), 0.0)
     cost, base = float(np.median(waited)), usual_ns(features)
@@ -107,19 +91,55 @@ def data_imbalance(
     )
 
 
-def spread_between(late: NDArray[np.float64]) -> Spread:
+def _measured(
+    job: Job,
+    program: Program,
+    features: Features,
+    replayed: Replay,
+    paths: Table,
+    columns: list[list[int]],
+    usable: NDArray[np.bool_],
+) -> tuple[NDArray[np.float64], Spread, bool]:
+    """How late machines are in usable iterations (ns), their spread, and whether they are steady otherwise.
+
+    Where little computing is seen (micro-batches are short, and not told from other delays) all lateness of
+    each NIC counts, and nothing tells whether hosts are steady.
+    """
+    rows = np.concatenate([lane.rows for lane in program.lanes])
+    seen = paths[np.isin(paths["row"], rows[replayed.computes])]
+    seen_ns, hosts_ns = (
+        max(1.0, float(np.median(path_time(p, Step.HOST, "src", list(job.members), job.iterations)[usable])))
+        for p in (seen, paths)
+    )
+    if seen_ns < _SEEN * hosts_ns:
+        machine_of = np.zeros(len(job.members), dtype=np.int64)
+        for number, own in enumerate(columns):
+            machine_of[own] = number
+        late = features.host[usable]
+        return late, spread_between(late / hosts_ns, machine_of), False
+    members = [[job.members[c] for c in own] for own in columns]
+    late = late_at_computing(replayed, members)[usable]
+    others = late_at_computing(replace(replayed, computes=~replayed.computes), members)[usable]
+    spread = spread_between(late / seen_ns)
+    return late, spread, spread_between(others / seen_ns).changing <= _STEADY * spread.changing
+
+
+def spread_between(late: NDArray[np.float64], machine_of: NDArray[np.int64] | None = None) -> Spread:
     """The spread of how late machines are (iteration, machine), in units of the table.
 
     Against the median machine of each iteration, since what holds up all alike is no difference; by
-    quantiles, which a few long pauses do not move.
+    quantiles, which a few long pauses do not move. With ``machine_of`` columns are NICs: those of one machine
+    may be late together, so that they count once.
     """
+    iterations, columns = late.shape
+    machine_of = np.arange(columns) if machine_of is None else machine_of
+    machines = int(machine_of.max()) + 1
     relative = late - np.median(late, axis=1, keepdims=True)
     usual = np.median(relative, axis=0)
     changing = float(np.quantile(np.abs(relative - usual), _ONE_SIGMA))
-    iterations, machines = late.shape
     left = changing**2 * np.pi / 2 / iterations  # variance of a median
     lasting = sqrt(max(0.0, float(usual.var()) - left))
-    counts = np.bincount(relative.argmax(axis=1), minlength=machines)
+    counts = np.bincount(machine_of[relative.argmax(axis=1)], minlength=machines)
     chance = machines * float(binom.sf(counts.max() - 1, iterations, 1 / machines))
     values = iterations * (machines - 1)
     return Spread(changing, lasting, float(counts.max()) / iterations, chance >= _BY_CHANCE, values)

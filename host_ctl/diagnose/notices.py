@@ -59,8 +59,3 @@ def held_up_by_hosts(replayed: Replay, job: Job) -> NDArray[np.float64]:
 def usual_ns(features: Features) -> float:
     """The usual time of an iteration (ns)."""
     return float(np.median(features.duration_ns)) if len(features.duration_ns) else 0.0
-
-
-def lateness(features: Features, columns: list[list[int]]) -> NDArray[np.float64]:
-    """How late the hosts of every machine are per iteration, the mean over its NICs: (iteration, machine)."""
-    return np.stack([features.host[:, own].mean(axis=1) for own in columns], axis=1)

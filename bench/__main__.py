@@ -8,8 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from bench.align import report_align
 from bench.fidelity.report import DEFAULT_CLUSTER_SIZE, report_fidelity
+from bench.figures.report import report_figures
 from bench.inputs import BenchInput, given_captures, simulated_captures
 from bench.offline import OfflineResult, measure_offline
 from bench.peers.report import report_peers
@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
             return report_speed(as_json=options.json)
         if options.command == "picture":
             return report_picture(options.scenario, options.seed, options.out)
-        if options.command == "align":
-            return report_align(options.quick, options.json)
+        if options.command == "figures":
+            return report_figures(options.out, options.cause)
         if options.command == "modes":
             return report_modes(options.runs, options.seed, as_json=options.json)
         if options.command == "peers":
@@ -86,9 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     picture.add_argument("scenario", help="a name of pulse sim list")
     picture.add_argument("--seed", type=int, default=1, help="seed of the scenario (%(default)s)")
     picture.add_argument("--out", type=Path, required=True, metavar="FILE.png", help="file to write")
-    clocks = commands.add_parser("align", help="clocks found against true ones, by clock model")
-    clocks.add_argument("--quick", action="store_true", help="two runs per model only")
-    clocks.add_argument("--json", action="store_true", help="print the result as JSON")
+    figures = commands.add_parser("figures", help="how each cause is recognised, a figure per cause")
+    figures.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the SVG files")
+    figures.add_argument("--cause", action="append", default=[], help="only this one; may be repeated")
     modes = commands.add_parser("modes", help="verdicts from packet and from message mode, run by run")
     modes.add_argument("--runs", type=int, default=200, help="runs, drawn from the catalogue (%(default)s)")
     modes.add_argument("--seed", type=int, default=1, help="what they are drawn from (%(default)s)")

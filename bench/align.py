@@ -321,15 +321,15 @@ def measure_model(model: ClockModel, *, quick: bool) -> AlignRow:
     )
 
 
-def report_align(quick: bool, as_json: bool) -> int:
-    """Print a row per clock model; 0 = done, 1 = a bound was violated."""
+def report_align(*, quick: bool, as_json: bool, write: Callable[[str], None]) -> bool:
+    """Write a row per clock model, each as soon as it is measured; whether all bounds held."""
     rows = []
     for model in MODELS:
         rows.append(measure_model(model, quick=quick))
         if not as_json:
             if len(rows) == 1:
-                print(" | ".join(asdict(rows[0])))
-            print(" | ".join("-" if v is None else str(v) for v in asdict(rows[-1]).values()), flush=True)
+                write(" | ".join(asdict(rows[0])) + "\n")
+            write(" | ".join("-" if v is None else str(v) for v in asdict(rows[-1]).values()) + "\n")
     if as_json:
-        print(json.dumps([asdict(row) for row in rows], indent=1))
-    return int(any(row.bound_violations for row in rows))
+        write(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return not any(row.bound_violations for row in rows)

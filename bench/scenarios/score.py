@@ -25,7 +25,7 @@ from bench.scenarios.results import Result
 
 _LEAST_DELAY = 3
 _NAMED = frozenset({Word.RIGHT, Word.OTHER_CAUSE})
-CONFIDENCE_BINS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+CONFIDENCE_BINS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,10 +171,16 @@ def _near(errors: Sequence[float]) -> Rate:
 
 def _calibration_table(runs: Sequence[Judged]) -> str:
     rows = [
-        (f"{low:.2f} to {high:.2f}", f"{middle:.3f}", right.text())
+        (
+            f"{low:.2f} to {high:.2f}",
+            f"{middle:.3f}",
+            right.text(),
+            f"{100 * ((right.value or 0.0) - middle):+.1f}",
+        )
         for low, high, middle, right in calibration(runs)
     ]
-    return "## Confidence\n\n" + table(("confidence", "mean", "verdicts as allowed"), rows) if rows else ""
+    head = ("confidence", "mean", "verdicts as allowed", "gap in points (goal: 5 at most)")
+    return "## Confidence\n\n" + table(head, rows) if rows else ""
 
 
 def _severity_table(runs: Sequence[Judged]) -> str:

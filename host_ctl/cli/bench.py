@@ -15,6 +15,7 @@ from host_ctl.cli.output import write
 from host_ctl.errors import OutputError, UsageError
 
 _INTERRUPTED = 130
+_BROKEN_BOUND = 1
 
 bench_app = typer.Typer(help="Measure Pulse on runs whose truth is known.", no_args_is_help=False)
 
@@ -38,7 +39,7 @@ class Seeds(str, Enum):
 def _root(context: typer.Context) -> None:
     """Measure Pulse on runs whose truth is known."""
     if context.invoked_subcommand is None:
-        raise UsageError("give pulse bench scenarios")
+        raise UsageError("give pulse bench scenarios or pulse bench align")
 
 
 @bench_app.command()
@@ -84,3 +85,17 @@ def scenarios(
     except OSError as error:
         raise OutputError(f"{error.filename or folder}: {error.strerror or error}") from error
     write(json.dumps(data, indent=1) + "\n" if as_json else text)
+
+
+@bench_app.command()
+def align(
+    quick: Annotated[bool, typer.Option("--quick", help="Two runs of 8 NICs per clock model only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+) -> int:
+    """Compare the clocks found in simulated runs with the true ones, by how clocks are wrong.
+
+    Exit status 1 tells that a clock was off by more than the bound that causality gives.
+    """
+    from bench.align import report_align
+
+    return 0 if report_align(quick=quick, as_json=as_json, write=write) else _BROKEN_BOUND

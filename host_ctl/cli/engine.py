@@ -107,7 +107,9 @@ def analyze_captures(
         dimensions = find_dimensions(traffic, program, needs, gates, sharing)
         paths = critical_paths(traffic, program, gates, grants)
         watch.lap("attribute")
-        findings = judge_job(traffic, program, needs, features, charges, replayed, paths, repairs, witness_ns)
+        findings = judge_job(
+            traffic, program, needs, features, charges, replayed, paths, repairs, dimensions, witness_ns
+        )
         analysed.append(JobAnalysis(job, program, kinds, dimensions, features, states, paths, findings))
         watch.lap("diagnose")
     verdicts = tuple(v for one in analysed for v in one.findings.verdicts)

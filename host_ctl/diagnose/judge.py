@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from host_ctl.attribute.dimensions import Dimension
 from host_ctl.attribute.features import Features
 from host_ctl.attribute.needs import Needs
 from host_ctl.attribute.program import Program
@@ -42,6 +43,7 @@ def judge_job(
     replayed: Replay,
     paths: Table,
     repairs: Table,
+    dimensions: Sequence[Dimension],
     witness_ns: int,
 ) -> JobFindings:
     """All verdicts on one job. A network cause explains the late starts that follow from it."""
@@ -56,7 +58,7 @@ def judge_job(
     verdicts = [v for v in (stop.verdict,) if v is not None]
     verdicts += _priced([*lost.verdicts, *((v, c) for v, c in slow if v.machine not in explained)], features)
     if not any(v.severity != "notice" for v in verdicts):
-        verdicts += find_patterns(traffic, job, features, replayed)
+        verdicts += find_patterns(traffic, program, features, replayed, paths, dimensions)
     unsure = [stop.unsure] if stop.unsure else []
     if not any(v.severity != "notice" for v in verdicts):
         unsure += [text for text in (unexplained(job, features),) if text]

@@ -107,9 +107,7 @@ def _dried_up(traffic: Traffic, program: Program, witness_ns: int) -> bool:
     return False
 
 
-def _unanswered(
-    traffic: Traffic, program: Program, repairs: Table, last: int, witness_ns: int
-) -> Table:
+def _unanswered(traffic: Traffic, program: Program, repairs: Table, last: int, witness_ns: int) -> Table:
     """Repeats that went on after the job's last progress and were never answered.
 
     A sender that gets no answer repeats the same again after a while. Who repeats once and then no more has

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from bench import align
+from tests.cli.conftest import Pulse
 
 
 def model_named(name: str) -> align.ClockModel:
@@ -32,3 +36,29 @@ def test_steps_are_counted_where_they_happened() -> None:
     found, true = row.steps.split("/")
     assert int(true) > 0
     assert found == true
+
+
+def test_the_command_prints_a_row_per_clock_model(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [model_named("offset 50 ms, drift 50 ppm"), model_named("TAI and UTC")]
+    monkeypatch.setattr(align, "MODELS", models)
+    result = pulse("bench", "align", "--quick")
+    assert result.status == 0
+    head, *rows = result.out.splitlines()
+    assert head.startswith("model | p50_us | p99_us")
+    assert [row.split(" | ")[0] for row in rows] == [model.name for model in models]
+    assert all(row.count("|") == head.count("|") for row in rows)
+    listed = json.loads(pulse("bench", "align", "--quick", "--json").out)
+    assert [row["model"] for row in listed] == [model.name for model in models]
+
+
+def test_a_violated_bound_is_the_exit_status(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = align.measure_model(align.MODELS[0], quick=True)
+    broken = replace(row, bound_violations=1)
+    monkeypatch.setattr(align, "measure_model", lambda model, quick: broken)
+    assert pulse("bench", "align").status == 1
+
+
+def test_the_command_refuses_what_it_does_not_know(pulse: Pulse) -> None:
+    result = pulse("bench", "align", "--slow")
+    assert result.status == 2
+    assert "--slow" in result.err

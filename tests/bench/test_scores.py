@@ -93,6 +93,9 @@ def test_a_campaign_adds_up_to_rates_delays_and_tables(tmp_path: Path) -> None:
     assert "seeds, from 1000000; reported seeds, from 2000000, have no seed in common" in text
     assert f"missed: {missed.id}" in text
     assert "it died" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| 0.90 to 0.95")]
+    said = SAID_PORT.confidence
+    assert row.endswith(f"| {100 * (0.5 - said):+.1f} |"), "what is said in excess of what is right"
     assert data["total"]["recall"]["n"] == 2
     assert data["failures"] == {case(4).id: "it died"}
     assert [one for *_, one in by_cost(runs)] == [Rate(1, 2)]

@@ -32,6 +32,8 @@ _ONE_EDGE_AT_A_TIME = ("ring", "pairwise", "alltoall")
 _SLOW = 0.5
 _WAITS = (("input_row", "input_lag", "transfer"), ("before_row", "before_lag", "sending"))
 """What a send waits for, the lag after it, and how long that took from its own start."""
+_CLEARLY_STEADIER = 0.8
+_MIN_TIMES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +144,13 @@ def build_replay(
     edges = np.array(traffic.edges).reshape(-1, 2)[t["edge"]]
     messages = _messages(traffic, program, gates, grants, sharing, rows)
     messages["sender"], messages["receiver"] = edges[:, 0], edges[:, 1]
+    computes, compared = _computes(messages), _compared(program, sharing)
+    _chain_computing(program, sharing, messages)
     excess = np.zeros(len(rows), _CUT)
     excess["host"] = _host_excess(program, sharing, messages)
     credit = [np.nan_to_num(lag - usual) for lag, usual in credit_lags(program, grants, sharing)]
     excess["credit"] = np.maximum(np.concatenate(credit), 0).astype(np.int64)
     excess["transfer"] = slow_ns[rows]
-    computes, compared = _computes(messages), _compared(program, sharing)
     branching = _branching(program)
     repairs = charges[np.isin(charges["kind"], (Charge.REPAIR, Charge.REPAIR_CREDIT))]
     return Replay(
@@ -218,12 +221,68 @@ def _set_lags(program: Program, sharing: Sharing, messages: Table) -> None:
         messages[name] = np.where(np.isnan(least), 0, np.nan_to_num(least)).astype(np.int64)
 
 
+def _chain_computing(program: Program, sharing: Sharing, messages: Table) -> None:
+    """Let messages wait for the computing before the last one where that holds them up rather than the input.
+
+    A rank computes one thing after the other. When its input comes long before it gets to it, as parameters
+    that are gathered ahead do, then the time since its input varies with how far the others are ahead, and
+    the time since it got to the thing before does not. What it loses each time adds up then, and is not lost
+    anew each time. Only among ranks that all do the same: stages of a pipeline take turns, and the time from
+    turn to turn is that of the slowest.
+    """
+    begin, row = messages["start"], messages["input_row"]
+    since_input = np.where(row != NOTHING, begin - begin[row] - messages["transfer"][row], np.nan)
+    row = messages["before_row"]
+    since_before = np.where(row != NOTHING, begin - begin[row] - messages["sending"][row], np.nan)
+    idle = _split(program, np.fmin(since_input, since_before).astype(np.float64))
+    usual = np.nan_to_num(np.concatenate(pooled(program, idle, sharing, _middle)))
+    computes = _alike_in_all(program, sharing) & (usual >= max(1.0, _COMPUTING * float(usual.max(initial=0))))
+    before = np.full(len(messages), NOTHING)
+    at = 0
+    for lane in program.lanes:
+        own = at + np.flatnonzero(computes[at : at + len(lane.rows)])
+        before[own[1:]] = own[:-1]
+        at += len(lane.rows)
+    both = (before != NOTHING) & ~np.isnan(since_input)
+    since_last = np.where(both, begin - begin[before], np.nan)
+    steady, moving = (_spread(program, sharing, t) for t in (since_last, np.where(both, since_input, np.nan)))
+    with np.errstate(invalid="ignore"):
+        holds = computes & (steady < _CLEARLY_STEADIER * moving)
+    messages["compute_row"] = np.where(holds, before, NOTHING)
+    last = _split(program, np.where(holds, since_last, np.nan))
+    messages["compute_lag"] = np.nan_to_num(np.concatenate(pooled(program, last, sharing, _least)))
+
+
+def _alike_in_all(program: Program, sharing: Sharing) -> NDArray[np.bool_]:
+    """Messages of members all of whose groups are symmetric."""
+    unlike = {lane.src for lane in program.lanes if lane.group not in sharing.groups}
+    return np.repeat(
+        [lane.src not in unlike for lane in program.lanes], [len(lane.rows) for lane in program.lanes]
+    )
+
+
+def _spread(program: Program, sharing: Sharing, times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much times vary from iteration to iteration at each place, by the middle of the peers (ns)."""
+    spreads = []
+    for lane, mine in zip(program.lanes, _split(program, times), strict=True):
+        out = np.full(len(mine), np.nan)
+        for place in np.unique(lane.place[~np.isnan(mine)]):
+            there = lane.place == place
+            known = mine[there & ~np.isnan(mine)]
+            if len(known) >= _MIN_TIMES:
+                out[there] = np.median(np.abs(known - np.median(known)))
+        spreads.append(out)
+    return np.concatenate(pooled(program, spreads, sharing, _middle))
+
+
 def _host_excess(program: Program, sharing: Sharing, messages: Table) -> NDArray[np.int64]:
     """What each host took after all that its message waited for, beyond what the place normally takes."""
     waits = [np.full(len(messages), MISSING)]
     for row, lag, length in _WAITS:
         when = messages["start"][messages[row]] + messages[length][messages[row]] + messages[lag]
         waits.append(np.where(messages[row] != NOTHING, when, MISSING))
+    row = messages["compute_row"]
+    waits.append(np.where(row != NOTHING, messages["start"][row] + messages["compute_lag"], MISSING))
     posted = messages["posted"]
     waits.append(np.where(posted != MISSING, posted + messages["credit_way"], MISSING))
     last = np.maximum.reduce(waits)
@@ -277,6 +336,10 @@ def _split(program: Program, values: NDArray[np.float64]) -> list[NDArray[np.flo
 
 def _least(values: NDArray[np.float64]) -> float:
     return float(np.quantile(values, _LEAST))
+
+
+def _middle(values: NDArray[np.float64]) -> float:
+    return float(np.median(values))
 
 
 def _normal(values: NDArray[np.float64]) -> float:

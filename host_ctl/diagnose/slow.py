@@ -32,6 +32,7 @@ from host_ctl.reconstruct.transfers import Traffic
 
 MIN_EFFECT = 0.02
 _TRANSFERS_FROM_START = 7.5
+_UNREPLAYED_FROM_START = 2 * FROM_START
 _BOTH_WAYS = 0.25
 _LATE_TOO = 0.25
 _COSTS, _ON_PATH = 0.5, 0.3
@@ -169,8 +170,10 @@ def _late_on_path(
     ways = under_way(traffic, program)
     columns = list(machine_columns(traffic, job).values())
     table = np.stack([features.host[:, c].mean(axis=1) for c in columns], axis=1)
-    # Without a before nothing tells those that are late from those that only wait unseen.
-    for shift in find_shifts(table, least_ns=least_ns, usable=usable, from_start=np.inf):
+    # Without a before only members that play the same part can be told apart, and what was late once may be
+    # counted again in every operator after it.
+    from_start = _UNREPLAYED_FROM_START if replayed.compared.all() else np.inf
+    for shift in find_shifts(table, least_ns=least_ns, usable=usable, from_start=from_start):
         if max(shift.share_worst, shift.over_past) < _MOST_OFTEN:
             continue
         case = SlowCase("host", tuple(columns[shift.member]), shift, worth_ns=shift.excess_ns)

@@ -53,8 +53,8 @@ py::dict replay_dtypes() {
 }  // namespace
 
 void bind_replay(py::module_& module) {
-  PYBIND11_NUMPY_DTYPE(ReplayMessage, start, input_row, before_row, grant_row, posted, input_lag, before_lag,
-                       credit_way, sending, transfer, grant_is_send, sender, receiver);
+  PYBIND11_NUMPY_DTYPE(ReplayMessage, start, input_row, before_row, grant_row, compute_row, posted, input_lag,
+                       before_lag, compute_lag, credit_way, sending, transfer, grant_is_send, sender, receiver);
   PYBIND11_NUMPY_DTYPE(ReplayCut, host, credit, transfer);
   module.def("replay_dtypes", &replay_dtypes, "Return the NumPy dtypes MESSAGE and CUT of replay().");
   module.def("replay", &replayed_arrivals, py::arg("messages"), py::arg("cuts"), py::arg("order"), py::arg("hosts"),

@@ -19,7 +19,7 @@ bool valid(const ReplayMessage& message, std::size_t rows, std::size_t hosts) {
   const auto in_range = [limit](std::int64_t row) { return row >= kNoRow && row < limit; };
   const auto is_host = [hosts](std::int32_t host) { return host >= 0 && static_cast<std::size_t>(host) < hosts; };
   return in_range(message.input_row) && in_range(message.before_row) && in_range(message.grant_row) &&
-         is_host(message.sender) && is_host(message.receiver);
+         in_range(message.compute_row) && is_host(message.sender) && is_host(message.receiver);
 }
 
 class Replay {
@@ -58,6 +58,10 @@ class Replay {
       const auto before = static_cast<std::size_t>(message.before_row);
       const ReplayMessage& source = messages_[before];
       wait(source.start + source.sending + message.before_lag, gains_[before].end);
+    }
+    if (message.compute_row != kNoRow) {
+      const auto compute = static_cast<std::size_t>(message.compute_row);
+      wait(messages_[compute].start + message.compute_lag, gains_[compute].start);
     }
     // What made a credit possible is known well enough only where the message did wait for it: one that
     // came early would have come earlier still.

@@ -23,7 +23,8 @@ struct Job {
   // Sent at `start` by host 0 to host 1, gone after 6 ns and there after 10; it waited for nothing known.
   ReplayMessage& add(std::int64_t start) {
     cuts.push_back({0, 0, 0});
-    return messages.emplace_back(ReplayMessage{start, kNoRow, kNoRow, kNoRow, kNoTime, 0, 0, 0, 6, 10, 0, 0, 1});
+    return messages.emplace_back(
+        ReplayMessage{start, kNoRow, kNoRow, kNoRow, kNoRow, kNoTime, 0, 0, 0, 0, 6, 10, 0, 0, 1});
   }
 
   std::vector<std::int64_t> in_order() const {
@@ -256,9 +257,25 @@ TEST("rows that are not in the order keep their observed times for those that wa
   CHECK(found == Arrivals({-1, 125, 140}));
 }
 
+TEST("a host that computes for longer is as late with what it computes next, not once more") {
+  // Host 0 computes 20 ns before each of three messages, 5 ns too long; its input would allow all of them.
+  Job job;
+  job.add(0);
+  job.add(25);
+  job.add(50);
+  for (std::int64_t row : {1, 2}) {
+    auto& message = job.messages[static_cast<std::size_t>(row)];
+    message.compute_row = row - 1;
+    message.compute_lag = 20;
+    job.cuts[static_cast<std::size_t>(row)].host = 5;
+  }
+  check_arrivals(job, {10, 30, 50});
+}
+
 TEST("rows and hosts out of range are refused") {
   for (std::int64_t wrong : {-2L, 3L, 1L << 40}) {
-    for (auto member : {&ReplayMessage::input_row, &ReplayMessage::before_row, &ReplayMessage::grant_row}) {
+    for (auto member : {&ReplayMessage::input_row, &ReplayMessage::before_row, &ReplayMessage::grant_row,
+                        &ReplayMessage::compute_row}) {
       Job job = chain();
       job.messages[1].*member = wrong;
       CHECK(job.refused());

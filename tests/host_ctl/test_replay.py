@@ -60,12 +60,12 @@ def nets(draw: st.DrawFn) -> Net:
     count, hosts = draw(st.integers(0, 25)), draw(st.integers(1, 4))
     messages, cuts = np.zeros(count, MESSAGE), np.zeros(count, CUT)
     messages["start"] = np.sort(rng.integers(0, 1000, count))
-    for name, high in (("input_lag", 60), ("before_lag", 60), ("credit_way", 20), ("transfer", 80)):
+    for name, high in (("input_lag", 60), ("before_lag", 60), ("compute_lag", 90), ("credit_way", 20), ("transfer", 80)):
         messages[name] = rng.integers(0, high, count)
     messages["sending"] = rng.integers(0, messages["transfer"] + 1)
     messages["grant_is_send"] = rng.integers(0, 2, count)
     messages["sender"], messages["receiver"] = rng.integers(0, hosts, (2, count))
-    for name in ("input_row", "before_row", "grant_row"):
+    for name in ("input_row", "before_row", "grant_row", "compute_row"):
         messages[name] = [rng.integers(-1, row) if row else NOTHING for row in range(count)]
         messages[name][rng.random(count) < 0.3] = NOTHING
     posted = messages["start"] - rng.integers(0, 100, count)
@@ -88,6 +88,9 @@ def naive(net: Net) -> list[int]:
         if m["before_row"] != NOTHING:
             source = done[m["before_row"]]
             waits.append((source["left"] + m["before_lag"], source["leaves"] + m["before_lag"]))
+        if m["compute_row"] != NOTHING:
+            source = done[m["compute_row"]]
+            waits.append((source["began"] + m["compute_lag"], source["begins"] + m["compute_lag"]))
         if m["posted"] != MISSING:
             known = m["posted"] + m["credit_way"]
             if all(known >= observed for observed, _ in waits):

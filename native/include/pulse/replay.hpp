@@ -15,16 +15,17 @@ inline constexpr std::int64_t kNoRow = -1;
 
 // What one message waited for, and how long its own steps took. Rows index the other messages, kNoRow
 // where nothing is known. Lags (ns) count from what was waited for; a message whose waits are all unknown
-// follows what its sender did before, a credit
-// likewise its receiver.
+// follows what its sender did before, a credit likewise its receiver.
 struct ReplayMessage {
   std::int64_t start;          // observed, ns
   std::int64_t input_row;      // its last needed arrival
   std::int64_t before_row;     // the message before it in its lane
   std::int64_t grant_row;      // what its credit waited for
+  std::int64_t compute_row;    // before which its host computed last, when that is what it waits for
   std::int64_t posted;         // when its credit was granted, kNoTime without credits
   std::int64_t input_lag;      // least time from the needed arrival to the start
   std::int64_t before_lag;     // least time from the end of the message before to the start
+  std::int64_t compute_lag;    // least time from that message's start to the start
   std::int64_t credit_way;     // from the grant to the sender's knowledge of it
   std::int64_t sending;        // from its first packet to its last at the sender
   std::int64_t transfer;       // from its first packet to its arrival

@@ -78,20 +78,35 @@ def count_losses(traffic: Traffic, job: Job, repairs: Table) -> Losses:
     runs = runs[
         np.isin(runs["place"], (LossPlace.BEFORE_SENDER_TAP, LossPlace.BETWEEN_TAPS, LossPlace.UNKNOWN))
     ]
+    missed, times = _missed(traffic, job)
+    certain = [
+        run["place"] != LossPlace.UNKNOWN or missed[_pair(traffic, run)] > 0 or _arrived_late(traffic, run)
+        for run in runs
+    ]
+    runs = runs[np.array(certain, dtype=bool)]
     lost: Counter[Pair] = Counter()
     before: Counter[int] = Counter()
     for run in runs:
-        link = traffic.links[int(run["link"])]
-        pair = (link.dst, link.src) if run["reverse"] else (link.src, link.dst)
+        pair = _pair(traffic, run)
         lost[pair] += int(run["packets"])
         if run["place"] == LossPlace.BEFORE_SENDER_TAP:
             before[pair[0]] += int(run["packets"])
-    missed, times = _missed(traffic, job)
     for pair, count in missed.items():
         lost[pair] = max(lost[pair], count)
     times = np.concatenate([times, runs["start"], runs["end"]])
     modes = {traffic.series[i].mode for m in job.members if (i := traffic.endpoints[m].series) is not None}
     return Losses(runs, dict(lost), dict(before), np.sort(times), modes != {_WHOLE})
+
+
+def _pair(traffic: Traffic, run: Table) -> Pair:
+    """Between whom the packets of a repair run went."""
+    link = traffic.links[int(run["link"])]
+    return (link.dst, link.src) if run["reverse"] else (link.src, link.dst)
+
+
+def _arrived_late(traffic: Traffic, run: Table) -> bool:
+    """Whether a run was seen at its receiver; a sender also repeats what arrived and was answered too late."""
+    return traffic.endpoints[_pair(traffic, run)[1]].series is not None
 
 
 def _missed(traffic: Traffic, job: Job) -> tuple[Counter[Pair], NDArray[np.int64]]:
@@ -235,8 +250,7 @@ def _lost_messages(traffic: Traffic, runs: Table) -> dict[Pair, int]:
     """Distinct messages (or grants) that had to be repeated, per directed pair."""
     rows: dict[Pair, set[int]] = {}
     for run in runs:
-        link = traffic.links[int(run["link"])]
-        pair = (link.dst, link.src) if run["reverse"] else (link.src, link.dst)
+        pair = _pair(traffic, run)
         rows.setdefault(pair, set()).add(int(run["row"]))
     return {pair: len(found) for pair, found in rows.items()}
 

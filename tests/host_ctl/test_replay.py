@@ -60,7 +60,13 @@ def nets(draw: st.DrawFn) -> Net:
     count, hosts = draw(st.integers(0, 25)), draw(st.integers(1, 4))
     messages, cuts = np.zeros(count, MESSAGE), np.zeros(count, CUT)
     messages["start"] = np.sort(rng.integers(0, 1000, count))
-    for name, high in (("input_lag", 60), ("before_lag", 60), ("compute_lag", 90), ("credit_way", 20), ("transfer", 80)):
+    for name, high in (
+        ("input_lag", 60),
+        ("before_lag", 60),
+        ("compute_lag", 90),
+        ("credit_way", 20),
+        ("transfer", 80),
+    ):
         messages[name] = rng.integers(0, high, count)
     messages["sending"] = rng.integers(0, messages["transfer"] + 1)
     messages["grant_is_send"] = rng.integers(0, 2, count)

@@ -18,7 +18,15 @@ from dpu_app.wire.tables import TABLE_DTYPES, Tables, WindowBlob
 from pulse_native import Interval, Meter, PacketBatch
 
 _PACKETS_PREFIX = "packets_"
-_METER_LOSSES = ("flows_lost", "packets_lost", "records_lost", "windows_lost", "window_doublings")
+_METER_LOSSES = (
+    "flows_lost",
+    "packets_lost",
+    "records_lost",
+    "windows_lost",
+    "windows_averaged",
+    "burst_gap_doublings",
+    "marker_halvings",
+)
 _MAX_CLOCK_PAIRS_KEPT = 1024
 
 
@@ -198,4 +206,5 @@ def measure(
 def tables_of(interval: Interval) -> Tables:
     """Return the tables of a frame that hold what the meter cut."""
     arrays: dict[str, Any] = {name: getattr(interval, name) for name in TABLE_DTYPES}
-    return Tables.of(arrays, WindowBlob(interval.begin_ns, interval.window_ns, interval.windows))
+    windows = WindowBlob(interval.begin_ns, interval.window_ns, interval.windows, interval.pieces)
+    return Tables.of(arrays, windows)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dpu_app.wire import records
 from dpu_app.wire.columns import pack_columns, unpack_columns
 from dpu_app.wire.errors import FrameFormatError
-from pulse_native import decode_windows
+from dpu_app.wire.pieces import spread_pieces
+from pulse_native import decode_pieces, decode_windows
 
 TABLE_DTYPES: dict[str, np.dtype[Any]] = {
     "flows": records.FLOW,
@@ -26,6 +27,7 @@ TABLE_DTYPES: dict[str, np.dtype[Any]] = {
     "histograms": records.HISTOGRAM,
 }
 WINDOWS = "windows"
+PIECES = "pieces"
 
 MAX_SECTION_BYTES = 64 << 20
 """Largest section after decompression; a larger one is refused before memory is taken for it."""
@@ -81,16 +83,26 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class WindowBlob:
-    """Windows of all flows in the encoding of the meter (docs/wire-format.md)."""
+    """Windows of all flows as the meter encodes them (docs/wire-format.md), and pieces where there were too many."""
 
     begin_ns: int
     window_ns: int
     blob: bytes
+    pieces_blob: bytes = b""
 
     def decode(self) -> NDArray[np.void]:
         """Return WINDOW records, ascending by flow and time. Raises FrameFormatError on damage."""
         try:
             return decode_windows(self.blob, self.begin_ns, self.window_ns, MAX_WINDOWS)
+        except (ValueError, OverflowError) as error:
+            raise FrameFormatError(str(error)) from error
+
+    def pieces(self) -> NDArray[np.void]:
+        """Return PIECE records, ascending by flow and time. Raises FrameFormatError on damage."""
+        if not self.pieces_blob:
+            return np.empty(0, records.PIECE)
+        try:
+            return decode_pieces(self.pieces_blob, self.begin_ns, self.window_ns, MAX_WINDOWS)
         except (ValueError, OverflowError) as error:
             raise FrameFormatError(str(error)) from error
 
@@ -162,13 +174,20 @@ class Tables:
     def window_blob(self) -> WindowBlob:
         """Windows, still encoded; empty when none were sent."""
         if self._windows is None:
-            section = self._sections.get(WINDOWS)
-            self._windows = _NO_WINDOWS if section is None else _unpack_windows(section)
+            self._windows = _unpack_windows(self._sections)
         return self._windows
 
     def windows(self) -> NDArray[np.void]:
-        """Return WINDOW records, decoded anew each time: they may be many."""
+        """Return WINDOW records that are exact, decoded anew each time: they may be many."""
         return self.window_blob.decode()
+
+    def pieces(self) -> NDArray[np.void]:
+        """Return PIECE records: windows known by their sums only, where the meter was over its budget."""
+        return self.window_blob.pieces()
+
+    def all_windows(self) -> NDArray[np.void]:
+        """Return WINDOW records, those that are exact and those of pieces spread evenly; sums are exact."""
+        return spread_pieces(self.windows(), self.pieces(), self.window_blob.window_ns)
 
     def sections(self) -> dict[str, Section]:
         """Return all sections, compressing what has not been yet; sections of unknown names are passed on."""
@@ -177,20 +196,25 @@ class Tables:
             if name not in sections:
                 sections[name] = Section.of(len(array), pack_columns(array))
         if self._windows is not None and WINDOWS not in sections and self._windows != _NO_WINDOWS:
-            sections[WINDOWS] = Section.of(0, _pack_windows(self._windows))
+            header = _window_header(self._windows)
+            sections[WINDOWS] = Section.of(0, header + self._windows.blob)
+            if self._windows.pieces_blob:
+                sections[PIECES] = Section.of(0, header + self._windows.pieces_blob)
         return sections
 
-    def decode_all(self, names: Iterable[str] = (*TABLE_DTYPES, WINDOWS)) -> None:
+    def decode_all(self, names: Iterable[str] = (*TABLE_DTYPES, WINDOWS, PIECES)) -> None:
         """Decode the named tables now, so that damage shows here. Raises FrameFormatError."""
         for name in names:
             if name == WINDOWS:
                 self.windows()
+            elif name == PIECES:
+                self.pieces()
             else:
                 self._table(name)
 
     def is_decoded(self, name: str) -> bool:
         """Whether the section has been decompressed, or never was compressed."""
-        return self._windows is not None if name == WINDOWS else name in self._arrays
+        return self._windows is not None if name in (WINDOWS, PIECES) else name in self._arrays
 
     def _table(self, name: str) -> NDArray[np.void]:
         array = self._arrays.get(name)
@@ -211,18 +235,27 @@ def _unpack_table(name: str, section: Section, dtype: np.dtype[Any]) -> NDArray[
     return unpack_columns(section.raw(name), dtype, section.rows)
 
 
-def _pack_windows(windows: WindowBlob) -> bytes:
-    return (
-        windows.begin_ns.to_bytes(8, "little", signed=True)
-        + windows.window_ns.to_bytes(8, "little")
-        + windows.blob
-    )
+def _window_header(windows: WindowBlob) -> bytes:
+    return windows.begin_ns.to_bytes(8, "little", signed=True) + windows.window_ns.to_bytes(8, "little")
 
 
-def _unpack_windows(section: Section) -> WindowBlob:
-    raw = section.raw(WINDOWS)
-    if len(raw) < _WINDOW_HEADER_BYTES:
-        raise FrameFormatError(f"section {WINDOWS} of {len(raw)} bytes is shorter than its header")
+def _unpack_windows(sections: Mapping[str, Section]) -> WindowBlob:
+    blobs: dict[str, bytes] = {}
+    header = None
+    for name in (WINDOWS, PIECES):
+        if name not in sections:
+            continue
+        raw = sections[name].raw(name)
+        if len(raw) < _WINDOW_HEADER_BYTES:
+            raise FrameFormatError(f"section {name} of {len(raw)} bytes is shorter than its header")
+        if header is not None and header != raw[:_WINDOW_HEADER_BYTES]:
+            raise FrameFormatError(f"sections {WINDOWS} and {PIECES} differ in begin or width")
+        header, blobs[name] = raw[:_WINDOW_HEADER_BYTES], raw[_WINDOW_HEADER_BYTES:]
+    if header is None:
+        return _NO_WINDOWS
     return WindowBlob(
-        int.from_bytes(raw[:8], "little", signed=True), int.from_bytes(raw[8:16], "little"), raw[16:]
+        int.from_bytes(header[:8], "little", signed=True),
+        int.from_bytes(header[8:], "little"),
+        blobs.get(WINDOWS, _NO_WINDOWS.blob),
+        blobs.get(PIECES, b""),
     )

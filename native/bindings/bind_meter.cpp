@@ -31,6 +31,10 @@ py::array_t<T> to_array(std::vector<T>&& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(memory->size()), memory->data(), owner);
 }
 
+py::bytes to_bytes(const std::vector<std::uint8_t>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size()};
+}
+
 // Interval with its vectors handed over to NumPy.
 struct PythonInterval {
   std::int64_t begin_ns;
@@ -38,6 +42,7 @@ struct PythonInterval {
   std::uint64_t window_ns;
   py::array flows, messages, controls, bursts, markers, events, histograms;
   py::bytes windows;
+  py::bytes pieces;
   py::dict counters;
 };
 
@@ -52,7 +57,9 @@ py::dict counters_of(const IntervalCounters& counters) {
   result["flows_lost"] = counters.flows_lost;
   result["packets_lost"] = counters.packets_lost;
   result["records_lost"] = counters.records_lost;
-  result["window_doublings"] = counters.window_doublings;
+  result["burst_gap_doublings"] = counters.burst_gap_doublings;
+  result["marker_halvings"] = counters.marker_halvings;
+  result["windows_averaged"] = counters.windows_averaged;
   result["windows_lost"] = counters.windows_lost;
   return result;
 }
@@ -68,7 +75,8 @@ PythonInterval to_python(Interval&& interval) {
           to_array(std::move(interval.markers)),
           to_array(std::move(interval.events)),
           to_array(std::move(interval.histograms)),
-          py::bytes(reinterpret_cast<const char*>(interval.windows.data()), interval.windows.size()),
+          to_bytes(interval.windows),
+          to_bytes(interval.pieces),
           counters_of(interval.counters)};
 }
 
@@ -114,6 +122,12 @@ class LockedMeter {
     return to_python(std::move(interval));
   }
 
+  std::size_t memory_bytes() {
+    const py::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
+    return meter_.memory_bytes();
+  }
+
   std::size_t flow_count() {
     const py::gil_scoped_release release;
     const std::lock_guard lock(mutex_);
@@ -127,16 +141,25 @@ class LockedMeter {
 
 std::unique_ptr<LockedMeter> make_meter(std::uint64_t window_ns, std::int64_t burst_gap_ns, std::uint32_t max_flows,
                                         std::int64_t idle_ns, bool steered, std::uint32_t sample_shift,
-                                        std::size_t window_budget_bytes, std::size_t max_records) {
+                                        std::size_t window_budget_bytes, std::size_t max_records,
+                                        std::size_t max_bursts, std::size_t max_data_markers) {
   return std::make_unique<LockedMeter>(MeterConfig{window_ns, burst_gap_ns, max_flows, idle_ns, steered, sample_shift,
-                                                   window_budget_bytes, max_records});
+                                                   window_budget_bytes, max_records, max_bursts, max_data_markers});
+}
+
+std::span<const std::uint8_t> bytes_of(const py::bytes& blob) {
+  const auto text = static_cast<std::string_view>(blob);
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
 py::array_t<WindowRecord> windows_of(const py::bytes& blob, std::int64_t begin_ns, std::uint64_t window_ns,
                                      std::size_t max_windows) {
-  const auto text = static_cast<std::string_view>(blob);
-  const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
-  return to_array(decode_windows(bytes, begin_ns, window_ns, max_windows));
+  return to_array(decode_windows(bytes_of(blob), begin_ns, window_ns, max_windows));
+}
+
+py::array_t<PieceRecord> pieces_of(const py::bytes& blob, std::int64_t begin_ns, std::uint64_t window_ns,
+                                   std::size_t max_windows) {
+  return to_array(decode_pieces(bytes_of(blob), begin_ns, window_ns, max_windows));
 }
 
 std::uint64_t checked_lower_bound(unsigned cell) {
@@ -159,6 +182,7 @@ void bind_interval(py::module_& module) {
       .def_readonly("events", &PythonInterval::events)
       .def_readonly("histograms", &PythonInterval::histograms)
       .def_readonly("windows", &PythonInterval::windows)
+      .def_readonly("pieces", &PythonInterval::pieces)
       .def_readonly("counters", &PythonInterval::counters);
 }
 
@@ -172,7 +196,8 @@ void bind_meter(py::module_& module) {
            py::arg("burst_gap_ns") = defaults.burst_gap_ns, py::arg("max_flows") = defaults.max_flows,
            py::arg("idle_ns") = defaults.idle_ns, py::arg("steered") = defaults.steered,
            py::arg("sample_shift") = defaults.sample_shift,
-           py::arg("window_budget_bytes") = defaults.window_budget_bytes, py::arg("max_records") = defaults.max_records)
+           py::arg("window_budget_bytes") = defaults.window_budget_bytes, py::arg("max_records") = defaults.max_records,
+           py::arg("max_bursts") = defaults.max_bursts, py::arg("max_data_markers") = defaults.max_data_markers)
       .def("update", &LockedMeter::update, py::arg("batch"), py::arg("start") = 0, py::arg("until_ns") = py::none(),
            "Take packets up to the first at or after `until_ns`; return its index.")
       .def("update_records", &LockedMeter::update_records, py::arg("records").noconvert(), "Take PACKET records.")
@@ -188,9 +213,12 @@ void bind_meter(py::module_& module) {
             return meter.cut(begin_ns, end_ns, true);
           },
           py::arg("begin_ns"), py::arg("end_ns"), "Like cut(), with the messages that have not ended.")
-      .def_property_readonly("flow_count", &LockedMeter::flow_count);
+      .def_property_readonly("flow_count", &LockedMeter::flow_count)
+      .def_property_readonly("memory_bytes", &LockedMeter::memory_bytes);
   module.def("decode_windows", &windows_of, py::arg("blob"), py::arg("begin_ns"), py::arg("window_ns"),
              py::arg("max_windows") = std::size_t{1} << 24, "Return the WINDOW records of a windows section.");
+  module.def("decode_pieces", &pieces_of, py::arg("blob"), py::arg("begin_ns"), py::arg("window_ns"),
+             py::arg("max_windows") = std::size_t{1} << 24, "Return the PIECE records of a pieces section.");
   module.def("data_marker_hash", &data_marker_hash, py::arg("psn"), py::arg("dest_qpn"));
   module.def("ack_marker_hash", &ack_marker_hash, py::arg("psn"), py::arg("msn"));
   module.def("histogram_cell", &histogram_cell, py::arg("value"));

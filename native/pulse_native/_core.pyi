@@ -67,7 +67,7 @@ class Interval:
     def end_ns(self) -> int: ...
     @property
     def window_ns(self) -> int:
-        """Width of the windows in `windows`: the configured one, or wider when the budget was exceeded."""
+        """Width of a window."""
     @property
     def flows(self) -> NDArray[np.void]:
         """FLOW records of the flows that had packets, ascending by flow."""
@@ -90,6 +90,9 @@ class Interval:
     def windows(self) -> bytes:
         """Windows section, to be read by `decode_windows`."""
     @property
+    def pieces(self) -> bytes:
+        """Pieces section, to be read by `decode_pieces`; empty unless windows exceeded their budget."""
+    @property
     def counters(self) -> dict[str, int]: ...
 
 class Meter:
@@ -109,6 +112,8 @@ class Meter:
         sample_shift: int = ...,
         window_budget_bytes: int = ...,
         max_records: int = ...,
+        max_bursts: int = ...,
+        max_data_markers: int = ...,
     ) -> None: ...
     def update(self, batch: PacketBatch, start: int = ..., until_ns: int | None = None) -> int:
         """Take packets from index `start` on, up to the first at or after `until_ns`.
@@ -124,9 +129,18 @@ class Meter:
     @property
     def flow_count(self) -> int:
         """Flows in the table now."""
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the meter has taken, with the interval that it is filling."""
 
 def decode_windows(blob: bytes, begin_ns: int, window_ns: int, max_windows: int = ...) -> NDArray[np.void]:
     """Return the WINDOW records of a windows section.
+
+    Raises ValueError when the section is damaged or holds more than `max_windows` windows.
+    """
+
+def decode_pieces(blob: bytes, begin_ns: int, window_ns: int, max_windows: int = ...) -> NDArray[np.void]:
+    """Return the PIECE records of a pieces section.
 
     Raises ValueError when the section is damaged or holds more than `max_windows` windows.
     """

@@ -32,10 +32,10 @@ FlowRecord identity_of(const FlowRecord& record) {
 
 }  // namespace
 
-std::uint32_t Meter::create_flow(const PacketRecord& packet, std::uint64_t hash) {
+std::uint32_t Meter::create_flow(const PacketRecord& packet, const ShortKey& short_key, std::uint64_t hash) {
   if (table_.full()) evict_coldest();
   const FlowKey key = flow_key(packet);
-  const std::uint32_t slot = table_.insert(key, hash);
+  const std::uint32_t slot = table_.insert(hash);
   const Transport transport = packet.opcode == kCnp ? Transport::rc : opcode_transport(packet.opcode);
   // Only reliable connections send lost packets again.
   ColdFlow cold(sees_every_packet_ && transport == Transport::rc);
@@ -49,6 +49,7 @@ std::uint32_t Meter::create_flow(const PacketRecord& packet, std::uint64_t hash)
   cold.record.transport = static_cast<std::uint8_t>(transport);
   if (slot == hot_.size()) {
     hot_.emplace_back();
+    gaps_.emplace_back();
     cold_.push_back(std::move(cold));
     live_.push_back(true);
   } else {
@@ -56,6 +57,8 @@ std::uint32_t Meter::create_flow(const PacketRecord& packet, std::uint64_t hash)
     cold_[slot] = std::move(cold);
     live_[slot] = true;
   }
+  hot_[slot].key = short_key;
+  hot_[slot].flow = cold_[slot].record.flow;
   hot_[slot].last_ns = packet.ns;
   pairing_.add_flow(slot, key);
   ++current_.counters.flows_created;
@@ -70,13 +73,15 @@ void Meter::evict_coldest() {
   for (std::uint32_t i = 0; i < std::min(kEvictionSample, slots); ++i) {
     const std::uint32_t slot = eviction_hand_;
     eviction_hand_ = eviction_hand_ + 1 == slots ? 0 : eviction_hand_ + 1;
-    if (live_[slot] && (coldest == kNoSlot || hot_[slot].last_ns < hot_[coldest].last_ns)) coldest = slot;
+    if (live_[slot] && (coldest == kNoSlot || hot_[slot].latest_ns() < hot_[coldest].latest_ns())) coldest = slot;
   }
   ++current_.counters.flows_evicted;
   flush_messages(coldest);
   if (has_news(coldest) && evicted_records_ == 4 * config_.max_flows) {
     ++current_.counters.flows_lost;
-    current_.counters.packets_lost += hot_[coldest].packets;
+    current_.counters.packets_lost += hot_[coldest].packets();
+    gaps_[coldest] = GapCounts{};
+    std::erase_if(gap_overflows_, [=](const Overflow& overflow) { return overflow.slot == coldest; });
   } else if (has_news(coldest)) {
     ++evicted_records_;
     close_interval(coldest, {});
@@ -88,40 +93,58 @@ void Meter::evict_coldest() {
 void Meter::remove_flow(std::uint32_t slot) {
   windows_.forget(slot);
   pairing_.remove_flow(slot);
-  table_.erase(slot);
+  table_.erase(slot, table_.hash(hot_[slot].key));
+  hot_[slot].key = ShortKey{};
   live_[slot] = false;
-  block_is_stale_ = true;
 }
 
 void Meter::flush_messages(std::uint32_t slot) {
   ColdFlow& cold = cold_[slot];
+  hot_[slot].end_run();
   cold.messages.flush(hot_[slot].message, done_);
   if (cold.responses) cold.responses->messages.flush(cold.responses->message, done_);
   record_messages(slot);
 }
 
+void Meter::emit_cell(std::uint32_t slot, HistogramKind kind, unsigned cell, std::uint32_t count) {
+  if (count == 0) return;
+  current_.histograms.push_back(
+      {cold_[slot].record.flow, count, static_cast<std::uint8_t>(kind), static_cast<std::uint8_t>(cell), 0});
+}
+
 void Meter::emit_histogram(std::uint32_t slot, HistogramKind kind, Histogram& histogram) {
-  for (unsigned cell = 0; cell < kHistogramCells; ++cell) {
-    if (histogram.counts[cell] == 0) continue;
-    current_.histograms.push_back({cold_[slot].record.flow, histogram.counts[cell], static_cast<std::uint8_t>(kind),
-                                   static_cast<std::uint8_t>(cell), 0});
-  }
+  for (unsigned cell = 0; cell < kHistogramCells; ++cell) emit_cell(slot, kind, cell, histogram.counts[cell]);
   histogram = Histogram{};
 }
 
+void Meter::emit_gaps(std::uint32_t slot) {
+  Histogram histogram;
+  for (unsigned cell = 0; cell < kHistogramCells; ++cell) {
+    histogram.counts[cell] = gaps_[slot].counts[GapCounts::place(cell)];
+  }
+  std::erase_if(gap_overflows_, [&](const Overflow& overflow) {
+    if (overflow.slot != slot) return false;
+    histogram.counts[overflow.cell] += 1U << 16;
+    return true;
+  });
+  emit_histogram(slot, HistogramKind::gap_ns, histogram);
+  gaps_[slot] = GapCounts{};
+}
+
 // Whether the flow had packets in the interval, or a message given up in it that had ended before.
-bool Meter::has_news(std::uint32_t slot) const { return hot_[slot].packets != 0 || cold_[slot].record.messages != 0; }
+bool Meter::has_news(std::uint32_t slot) const { return hot_[slot].packets() != 0 || cold_[slot].record.messages != 0; }
 
 // Writes the flow's totals, its burst and its histograms, and begins its next interval.
 void Meter::close_interval(std::uint32_t slot, Pairing::Pair pair) {
   HotFlow& flow = hot_[slot];
   ColdFlow& cold = cold_[slot];
+  flow.end_run();
   close_burst(slot);
   close_window(slot);
   FlowRecord& record = cold.record;
-  if (flow.packets == 0) record.first_ns = flow.last_ns;
+  if (flow.packets() == 0) record.first_ns = flow.last_ns;
   record.last_ns = flow.last_ns;
-  record.packets = flow.packets;
+  record.packets = flow.packets();
   record.wire_bytes = flow.wire_bytes;
   record.data_bytes = flow.data_bytes;
   record.data_packets = flow.data_packets;
@@ -135,14 +158,16 @@ void Meter::close_interval(std::uint32_t slot, Pairing::Pair pair) {
     record.psn_next = psn_of(flow.psn_next);
   }
   current_.flows.push_back(record);
-  emit_histogram(slot, HistogramKind::gap_ns, cold.gaps);
+  emit_gaps(slot);
   emit_histogram(slot, HistogramKind::message_bytes, cold.sizes);
   emit_histogram(slot, HistogramKind::ack_ns, cold.latencies);
   record = identity_of(record);
-  flow.packets = 0;
+  flow.other_packets = 0;
   flow.data_packets = 0;
   flow.wire_bytes = 0;
   flow.data_bytes = 0;
+  flow.window_packets_before = 0;
+  flow.window_bytes_before = 0;
   flow.burst_packets_before = 0;
   flow.burst_bytes_before = 0;
 }
@@ -170,8 +195,8 @@ void Meter::write_windows(std::int64_t begin_ns, const std::vector<std::uint32_t
     one.flow = windows_.take_retired(one.windows);
   }
   std::sort(evicted.begin(), evicted.end(), [](const auto& a, const auto& b) { return a.flow < b.flow; });
-  current_.window_ns = config_.window_ns << windows_.shift();
-  WindowBlobWriter writer(window_clock_.index(begin_ns) >> windows_.shift());
+  current_.window_ns = config_.window_ns;
+  WindowBlobWriter writer(window_clock_.index(begin_ns));
   auto next_evicted = evicted.begin();
   std::vector<Window> scratch;
   for (const std::uint32_t slot : slots) {
@@ -184,8 +209,9 @@ void Meter::write_windows(std::int64_t begin_ns, const std::vector<std::uint32_t
     writer.add(flow, scratch);
   }
   for (; next_evicted != evicted.end(); ++next_evicted) writer.add(next_evicted->flow, next_evicted->windows);
-  current_.windows = writer.finish();
-  current_.counters.window_doublings = windows_.shift();
+  current_.windows = writer.take_windows();
+  current_.pieces = writer.take_pieces();
+  current_.counters.windows_averaged = writer.averaged();
   current_.counters.windows_lost = windows_.lost();
   windows_.begin_interval();
 }
@@ -199,7 +225,7 @@ Interval Meter::cut(std::int64_t begin_ns, std::int64_t end_ns) {
     cold.messages.expire(end_ns - MessageTracker::kRepairNs, done_);
     if (cold.responses) cold.responses->messages.expire(end_ns - MessageTracker::kRepairNs, done_);
     record_messages(slot);
-    const bool is_idle = end_ns - hot_[slot].last_ns > config_.idle_ns;
+    const bool is_idle = elapsed_ns(hot_[slot].latest_ns(), end_ns) > config_.idle_ns;
     if (is_idle) {
       flush_messages(slot);
       idle.push_back(slot);
@@ -213,8 +239,31 @@ Interval Meter::cut(std::int64_t begin_ns, std::int64_t end_ns) {
   current_.end_ns = end_ns;
   std::sort(current_.flows.begin(), current_.flows.end(),
             [](const FlowRecord& a, const FlowRecord& b) { return a.flow < b.flow; });
+  for (MarkerRecord& marker : current_.markers) marker.reserved = 0;
+  return begin_interval();
+}
+
+// Hands the interval out, and makes room for as much in the next: an array that grows is copied.
+Interval Meter::begin_interval() {
   evicted_records_ = 0;
-  return std::exchange(current_, Interval{});
+  data_marker_mask_ = 0;
+  data_markers_ = 0;
+  burst_gap_ns_ = config_.burst_gap_ns;
+  Interval next;
+  next.messages.reserve(current_.messages.size());
+  next.controls.reserve(current_.controls.size());
+  next.bursts.reserve(current_.bursts.size());
+  next.markers.reserve(current_.markers.size());
+  return std::exchange(current_, std::move(next));
+}
+
+std::size_t Meter::memory_bytes() const noexcept {
+  const auto bytes = [](const auto& values) { return values.size() * sizeof(values[0]); };
+  std::size_t sum = sizeof(*this) + bytes(hot_) + bytes(gaps_) + bytes(cold_) + live_.capacity() / 8;
+  for (const ColdFlow& cold : cold_) sum += cold.heap_bytes();
+  sum += table_.memory_bytes() + windows_.memory_bytes() + pairing_.memory_bytes() + bytes(gap_overflows_);
+  return sum + bytes(current_.flows) + bytes(current_.messages) + bytes(current_.controls) + bytes(current_.bursts) +
+         bytes(current_.markers) + bytes(current_.events) + bytes(current_.histograms);
 }
 
 Interval Meter::finish(std::int64_t begin_ns, std::int64_t end_ns) {

@@ -39,7 +39,7 @@ class MeteringConfig:
     burst_gap_ns: int = 50_000
     max_flows: int = 16_384
     idle_ns: int = 600_000_000_000
-    window_budget_bytes: int = 16 << 20
+    window_budget_bytes: int = 8 << 20
 
     def __post_init__(self) -> None:
         if self.interval_ns < 1_000_000:
@@ -206,5 +206,5 @@ def measure(
 def tables_of(interval: Interval) -> Tables:
     """Return the tables of a frame that hold what the meter cut."""
     arrays: dict[str, Any] = {name: getattr(interval, name) for name in TABLE_DTYPES}
-    windows = WindowBlob(interval.begin_ns, interval.window_ns, interval.windows, interval.pieces)
+    windows = WindowBlob(interval.begin_ns, interval.window_ns, series=interval.series)
     return Tables.of(arrays, windows)

@@ -11,23 +11,32 @@ from numpy.typing import NDArray
 from dpu_app.wire import records
 
 
-def spread_pieces(windows: NDArray[np.void], pieces: NDArray[np.void], window_ns: int) -> NDArray[np.void]:
-    """Return WINDOW records of both, ascending by flow and time; a piece is spread evenly over its windows.
+def pieces_of(windows: NDArray[np.void]) -> NDArray[np.void]:
+    """Return WINDOW records as PIECE records of one window each."""
+    pieces = np.zeros(len(windows), records.PIECE)
+    for name in ("start_ns", "bytes", "flow", "packets"):
+        pieces[name] = windows[name]
+    pieces["windows"] = 1
+    return pieces
+
+
+def spread_pieces(pieces: NDArray[np.void], window_ns: int) -> NDArray[np.void]:
+    """Return WINDOW records, ascending by flow and time; a piece is spread evenly over its windows.
 
     What does not divide is spread as evenly as whole bytes and packets allow, so sums stay what they were.
     """
-    if len(pieces) == 0:
-        return windows
     lengths = pieces["windows"].astype(np.int64)
-    owner = np.repeat(np.arange(len(pieces)), lengths)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    spread = np.zeros(len(owner), records.WINDOW)
-    spread["start_ns"] = pieces["start_ns"][owner] + place * window_ns
-    spread["flow"] = pieces["flow"][owner]
-    spread["bytes"] = _share(pieces["bytes"], lengths, owner, place)
-    spread["packets"] = _share(pieces["packets"], lengths, owner, place)
-    both = np.concatenate([windows, spread[spread["packets"] > 0]])
-    return both[np.lexsort((both["start_ns"], both["flow"]))]
+    if (lengths == 1).all():
+        owner, place = np.arange(len(pieces)), np.zeros(len(pieces), np.int64)
+    else:
+        owner = np.repeat(np.arange(len(pieces)), lengths)
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    windows = np.zeros(len(owner), records.WINDOW)
+    windows["start_ns"] = pieces["start_ns"][owner] + place * window_ns
+    windows["flow"] = pieces["flow"][owner]
+    windows["bytes"] = _share(pieces["bytes"], lengths, owner, place)
+    windows["packets"] = _share(pieces["packets"], lengths, owner, place)
+    return windows[(windows["packets"] > 0) | (windows["bytes"] > 0)]
 
 
 def _share(

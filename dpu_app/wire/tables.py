@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dpu_app.wire import records
 from dpu_app.wire.columns import pack_columns, unpack_columns
 from dpu_app.wire.errors import FrameFormatError
-from dpu_app.wire.pieces import spread_pieces
-from pulse_native import decode_pieces, decode_windows
+from dpu_app.wire.pieces import pieces_of, spread_pieces
+from pulse_native import decode_series, decode_windows
 
 TABLE_DTYPES: dict[str, np.dtype[Any]] = {
     "flows": records.FLOW,
@@ -27,13 +27,13 @@ TABLE_DTYPES: dict[str, np.dtype[Any]] = {
     "histograms": records.HISTOGRAM,
 }
 WINDOWS = "windows"
-PIECES = "pieces"
+SERIES = "series"
 
 MAX_SECTION_BYTES = 64 << 20
 """Largest section after decompression; a larger one is refused before memory is taken for it."""
 
-MAX_WINDOWS = 1 << 23
-"""Most windows decoded from one frame."""
+MAX_WINDOWS = 1 << 24
+"""Most windows decoded from one frame, and most that pieces are spread to."""
 
 _ZSTD_LEVEL = 3
 
@@ -83,31 +83,29 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class WindowBlob:
-    """Windows of all flows as the meter encodes them (docs/wire-format.md), and pieces where there were too many."""
+    """Windows of all flows, still encoded (docs/wire-format.md): `series`, or `blob` in frames of version 0.1."""
 
     begin_ns: int
     window_ns: int
-    blob: bytes
-    pieces_blob: bytes = b""
+    blob: bytes = b""
+    series: bytes = b""
 
     def decode(self) -> NDArray[np.void]:
-        """Return WINDOW records, ascending by flow and time. Raises FrameFormatError on damage."""
+        """Return PIECE records, ascending by flow and time. Raises FrameFormatError on damage.
+
+        A row of one window is exact; of one with more windows the sums are, where the meter was over its budget.
+        """
         try:
-            return decode_windows(self.blob, self.begin_ns, self.window_ns, MAX_WINDOWS)
+            if self.series:
+                return decode_series(self.series, self.window_ns, MAX_WINDOWS)
+            if self.blob:
+                return pieces_of(decode_windows(self.blob, self.begin_ns, self.window_ns, MAX_WINDOWS))
         except (ValueError, OverflowError) as error:
             raise FrameFormatError(str(error)) from error
-
-    def pieces(self) -> NDArray[np.void]:
-        """Return PIECE records, ascending by flow and time. Raises FrameFormatError on damage."""
-        if not self.pieces_blob:
-            return np.empty(0, records.PIECE)
-        try:
-            return decode_pieces(self.pieces_blob, self.begin_ns, self.window_ns, MAX_WINDOWS)
-        except (ValueError, OverflowError) as error:
-            raise FrameFormatError(str(error)) from error
+        return np.empty(0, records.PIECE)
 
 
-_NO_WINDOWS = WindowBlob(0, 1, b"\0")
+_NO_WINDOWS = WindowBlob(0, 1)
 _WINDOW_HEADER_BYTES = 16
 
 
@@ -177,17 +175,16 @@ class Tables:
             self._windows = _unpack_windows(self._sections)
         return self._windows
 
-    def windows(self) -> NDArray[np.void]:
-        """Return WINDOW records that are exact, decoded anew each time: they may be many."""
+    def pieces(self) -> NDArray[np.void]:
+        """Return PIECE records, decoded anew each time: they may be many."""
         return self.window_blob.decode()
 
-    def pieces(self) -> NDArray[np.void]:
-        """Return PIECE records: windows known by their sums only, where the meter was over its budget."""
-        return self.window_blob.pieces()
-
-    def all_windows(self) -> NDArray[np.void]:
-        """Return WINDOW records, those that are exact and those of pieces spread evenly; sums are exact."""
-        return spread_pieces(self.windows(), self.pieces(), self.window_blob.window_ns)
+    def windows(self) -> NDArray[np.void]:
+        """Return WINDOW records; what is known only by sums is spread evenly, and the sums stay exact."""
+        pieces = self.pieces()
+        if pieces["windows"].sum(dtype=np.uint64) > MAX_WINDOWS:
+            raise FrameFormatError(f"pieces cover more than {MAX_WINDOWS} windows: spread those of one flow")
+        return spread_pieces(pieces, self.window_blob.window_ns)
 
     def sections(self) -> dict[str, Section]:
         """Return all sections, compressing what has not been yet; sections of unknown names are passed on."""
@@ -195,26 +192,23 @@ class Tables:
         for name, array in self._arrays.items():
             if name not in sections:
                 sections[name] = Section.of(len(array), pack_columns(array))
-        if self._windows is not None and WINDOWS not in sections and self._windows != _NO_WINDOWS:
-            header = _window_header(self._windows)
-            sections[WINDOWS] = Section.of(0, header + self._windows.blob)
-            if self._windows.pieces_blob:
-                sections[PIECES] = Section.of(0, header + self._windows.pieces_blob)
+        windows = self._windows
+        if windows not in (None, _NO_WINDOWS) and not {WINDOWS, SERIES} & sections.keys():
+            name, content = (SERIES, windows.series) if windows.series else (WINDOWS, windows.blob)
+            sections[name] = Section.of(0, _window_header(windows) + content)
         return sections
 
-    def decode_all(self, names: Iterable[str] = (*TABLE_DTYPES, WINDOWS, PIECES)) -> None:
+    def decode_all(self, names: Iterable[str] = (*TABLE_DTYPES, WINDOWS)) -> None:
         """Decode the named tables now, so that damage shows here. Raises FrameFormatError."""
         for name in names:
             if name == WINDOWS:
-                self.windows()
-            elif name == PIECES:
                 self.pieces()
             else:
                 self._table(name)
 
     def is_decoded(self, name: str) -> bool:
         """Whether the section has been decompressed, or never was compressed."""
-        return self._windows is not None if name in (WINDOWS, PIECES) else name in self._arrays
+        return self._windows is not None if name == WINDOWS else name in self._arrays
 
     def _table(self, name: str) -> NDArray[np.void]:
         array = self._arrays.get(name)
@@ -242,20 +236,19 @@ def _window_header(windows: WindowBlob) -> bytes:
 def _unpack_windows(sections: Mapping[str, Section]) -> WindowBlob:
     blobs: dict[str, bytes] = {}
     header = None
-    for name in (WINDOWS, PIECES):
+    for name in (WINDOWS, SERIES):
         if name not in sections:
             continue
         raw = sections[name].raw(name)
         if len(raw) < _WINDOW_HEADER_BYTES:
             raise FrameFormatError(f"section {name} of {len(raw)} bytes is shorter than its header")
-        if header is not None and header != raw[:_WINDOW_HEADER_BYTES]:
-            raise FrameFormatError(f"sections {WINDOWS} and {PIECES} differ in begin or width")
+        if header is not None:
+            raise FrameFormatError(f"there is a section {WINDOWS} and a section {SERIES}")
         header, blobs[name] = raw[:_WINDOW_HEADER_BYTES], raw[_WINDOW_HEADER_BYTES:]
     if header is None:
         return _NO_WINDOWS
-    return WindowBlob(
+    begin_ns, window_ns = (
         int.from_bytes(header[:8], "little", signed=True),
         int.from_bytes(header[8:], "little"),
-        blobs.get(WINDOWS, _NO_WINDOWS.blob),
-        blobs.get(PIECES, b""),
     )
+    return WindowBlob(begin_ns, window_ns, blobs.get(WINDOWS, b""), blobs.get(SERIES, b""))

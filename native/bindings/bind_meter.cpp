@@ -15,6 +15,7 @@
 #include "pulse/marker_hash.hpp"
 #include "pulse/meter.hpp"
 #include "pulse/window_blob.hpp"
+#include "pulse/window_series.hpp"
 
 namespace py = pybind11;
 
@@ -41,8 +42,7 @@ struct PythonInterval {
   std::int64_t end_ns;
   std::uint64_t window_ns;
   py::array flows, messages, controls, bursts, markers, events, histograms;
-  py::bytes windows;
-  py::bytes pieces;
+  py::bytes series;
   py::dict counters;
 };
 
@@ -75,8 +75,7 @@ PythonInterval to_python(Interval&& interval) {
           to_array(std::move(interval.markers)),
           to_array(std::move(interval.events)),
           to_array(std::move(interval.histograms)),
-          to_bytes(interval.windows),
-          to_bytes(interval.pieces),
+          to_bytes(interval.series),
           counters_of(interval.counters)};
 }
 
@@ -157,9 +156,8 @@ py::array_t<WindowRecord> windows_of(const py::bytes& blob, std::int64_t begin_n
   return to_array(decode_windows(bytes_of(blob), begin_ns, window_ns, max_windows));
 }
 
-py::array_t<PieceRecord> pieces_of(const py::bytes& blob, std::int64_t begin_ns, std::uint64_t window_ns,
-                                   std::size_t max_windows) {
-  return to_array(decode_pieces(bytes_of(blob), begin_ns, window_ns, max_windows));
+py::array_t<PieceRecord> series_of(const py::bytes& section, std::uint64_t window_ns, std::size_t max_rows) {
+  return to_array(decode_series(bytes_of(section), window_ns, max_rows));
 }
 
 std::uint64_t checked_lower_bound(unsigned cell) {
@@ -181,8 +179,7 @@ void bind_interval(py::module_& module) {
       .def_readonly("markers", &PythonInterval::markers)
       .def_readonly("events", &PythonInterval::events)
       .def_readonly("histograms", &PythonInterval::histograms)
-      .def_readonly("windows", &PythonInterval::windows)
-      .def_readonly("pieces", &PythonInterval::pieces)
+      .def_readonly("series", &PythonInterval::series)
       .def_readonly("counters", &PythonInterval::counters);
 }
 
@@ -217,8 +214,8 @@ void bind_meter(py::module_& module) {
       .def_property_readonly("memory_bytes", &LockedMeter::memory_bytes);
   module.def("decode_windows", &windows_of, py::arg("blob"), py::arg("begin_ns"), py::arg("window_ns"),
              py::arg("max_windows") = std::size_t{1} << 24, "Return the WINDOW records of a windows section.");
-  module.def("decode_pieces", &pieces_of, py::arg("blob"), py::arg("begin_ns"), py::arg("window_ns"),
-             py::arg("max_windows") = std::size_t{1} << 24, "Return the PIECE records of a pieces section.");
+  module.def("decode_series", &series_of, py::arg("section"), py::arg("window_ns"),
+             py::arg("max_rows") = std::size_t{1} << 24, "Return the PIECE records of a series section.");
   module.def("data_marker_hash", &data_marker_hash, py::arg("psn"), py::arg("dest_qpn"));
   module.def("ack_marker_hash", &ack_marker_hash, py::arg("psn"), py::arg("msn"));
   module.def("histogram_cell", &histogram_cell, py::arg("value"));

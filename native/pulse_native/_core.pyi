@@ -87,11 +87,8 @@ class Interval:
     def histograms(self) -> NDArray[np.void]:
         """HISTOGRAM records, one for each cell that is not empty."""
     @property
-    def windows(self) -> bytes:
-        """Windows section, to be read by `decode_windows`."""
-    @property
-    def pieces(self) -> bytes:
-        """Pieces section, to be read by `decode_pieces`; empty unless windows exceeded their budget."""
+    def series(self) -> bytes:
+        """Series section: the windows of all flows, to be read by `decode_series`."""
     @property
     def counters(self) -> dict[str, int]: ...
 
@@ -134,15 +131,17 @@ class Meter:
         """Memory that the meter has taken, with the interval that it is filling."""
 
 def decode_windows(blob: bytes, begin_ns: int, window_ns: int, max_windows: int = ...) -> NDArray[np.void]:
-    """Return the WINDOW records of a windows section.
+    """Return the WINDOW records of a windows section, which frames of version 0.1 have.
 
     Raises ValueError when the section is damaged or holds more than `max_windows` windows.
     """
 
-def decode_pieces(blob: bytes, begin_ns: int, window_ns: int, max_windows: int = ...) -> NDArray[np.void]:
-    """Return the PIECE records of a pieces section.
+def decode_series(section: bytes, window_ns: int, max_rows: int = ...) -> NDArray[np.void]:
+    """Return the PIECE records of a series section, ascending by flow and time.
 
-    Raises ValueError when the section is damaged or holds more than `max_windows` windows.
+    A row of one window is exact; of more the sums are.
+
+    Raises ValueError when the section is damaged or holds more than `max_rows` entries.
     """
 
 def data_marker_hash(psn: int, dest_qpn: int) -> int:

@@ -2,10 +2,13 @@
 //
 // Flows come and go, intervals end.
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <utility>
 
 #include "pulse/meter.hpp"
-#include "pulse/window_blob.hpp"
+#include "pulse/varint.hpp"
+#include "pulse/window_series.hpp"
 
 namespace pulse {
 
@@ -29,6 +32,49 @@ FlowRecord identity_of(const FlowRecord& record) {
   identity.seen = record.seen;
   return identity;
 }
+
+// The series section of an interval; `counts` whether to look for windows that are known by averages.
+class SeriesWriter {
+ public:
+  explicit SeriesWriter(bool counts) noexcept : counts_(counts) {}
+
+  void add(std::uint32_t flow, const std::vector<std::uint8_t>& entries) {
+    if (entries.empty()) return;
+    put(flow - flow_before_);
+    put(entries.size());
+    section_.insert(section_.end(), entries.begin(), entries.end());
+    flow_before_ = flow;
+    ++flows_;
+    if (!counts_) return;
+    windows_.clear();
+    decode_entries(entries, std::numeric_limits<std::size_t>::max(), windows_);
+    for (const Window& window : windows_) averaged_ += window.length > 1 ? window.length : 0;
+  }
+
+  // The count goes in front in place: a second copy of the whole would double what an interval takes.
+  [[nodiscard]] std::vector<std::uint8_t> finish() {
+    std::array<std::uint8_t, kMaxVarintBytes> count;
+    const std::size_t size = put_varint(count.data(), flows_);
+    section_.insert(section_.begin(), count.begin(), count.begin() + static_cast<std::ptrdiff_t>(size));
+    return std::move(section_);
+  }
+
+  [[nodiscard]] std::uint64_t averaged() const noexcept { return averaged_; }
+
+ private:
+  void put(std::uint64_t value) {
+    std::array<std::uint8_t, kMaxVarintBytes> bytes;
+    const std::size_t size = put_varint(bytes.data(), value);
+    section_.insert(section_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
+  }
+
+  bool counts_;
+  std::uint64_t flows_ = 0;
+  std::uint64_t averaged_ = 0;
+  std::uint32_t flow_before_ = 0;
+  std::vector<std::uint8_t> section_;
+  std::vector<Window> windows_;
+};
 
 }  // namespace
 
@@ -184,33 +230,32 @@ std::vector<std::uint32_t> Meter::live_slots_by_flow() const {
 }
 
 // Evicted flows may have smaller or larger numbers than those still here.
-void Meter::write_windows(std::int64_t begin_ns, const std::vector<std::uint32_t>& slots) {
-  struct FlowWindows {
+void Meter::write_series(const std::vector<std::uint32_t>& slots) {
+  struct FlowEntries {
     std::uint32_t flow;
-    std::vector<Window> windows;
+    std::vector<std::uint8_t> entries;
   };
-  std::vector<FlowWindows> evicted;
+  std::vector<FlowEntries> evicted;
   while (windows_.has_retired()) {
-    FlowWindows& one = evicted.emplace_back();
-    one.flow = windows_.take_retired(one.windows);
+    FlowEntries& one = evicted.emplace_back();
+    one.flow = windows_.take_retired(one.entries);
   }
   std::sort(evicted.begin(), evicted.end(), [](const auto& a, const auto& b) { return a.flow < b.flow; });
-  current_.window_ns = config_.window_ns;
-  WindowBlobWriter writer(window_clock_.index(begin_ns));
+  SeriesWriter writer(windows_.degraded());
   auto next_evicted = evicted.begin();
-  std::vector<Window> scratch;
+  std::vector<std::uint8_t> entries;
   for (const std::uint32_t slot : slots) {
-    const std::uint32_t flow = cold_[slot].record.flow;
+    const std::uint32_t flow = hot_[slot].flow;
     for (; next_evicted != evicted.end() && next_evicted->flow < flow; ++next_evicted) {
-      writer.add(next_evicted->flow, next_evicted->windows);
+      writer.add(next_evicted->flow, next_evicted->entries);
     }
-    scratch.clear();
-    windows_.take(slot, scratch);
-    writer.add(flow, scratch);
+    entries.clear();
+    windows_.take_entries(slot, entries);
+    writer.add(flow, entries);
   }
-  for (; next_evicted != evicted.end(); ++next_evicted) writer.add(next_evicted->flow, next_evicted->windows);
-  current_.windows = writer.take_windows();
-  current_.pieces = writer.take_pieces();
+  for (; next_evicted != evicted.end(); ++next_evicted) writer.add(next_evicted->flow, next_evicted->entries);
+  current_.window_ns = config_.window_ns;
+  current_.series = writer.finish();
   current_.counters.windows_averaged = writer.averaged();
   current_.counters.windows_lost = windows_.lost();
   windows_.begin_interval();
@@ -232,7 +277,7 @@ Interval Meter::cut(std::int64_t begin_ns, std::int64_t end_ns) {
     }
     if (has_news(slot)) close_interval(slot, pairs[slot]);
   }
-  write_windows(begin_ns, slots);
+  write_series(slots);
   for (const std::uint32_t slot : idle) remove_flow(slot);
   current_.counters.flows_aged_out = idle.size();
   current_.begin_ns = begin_ns;

@@ -3,15 +3,11 @@
 // How windows of one flow give up resolution.
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
-#include "pulse/window_store.hpp"
+#include "pulse/window_series.hpp"
 
 namespace pulse {
-
-// Sorts the windows from `from` on and sums those of equal index; pieces that overlap become one.
-void sort_windows(std::vector<Window>& windows, std::size_t from);
 
 // Makes pieces of neighbours, the most alike first, as long as a piece costs at most `tolerance`: the squared
 // error that it adds, in units of the flow's mean square per window, and more for windows that were empty.

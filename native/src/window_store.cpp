@@ -5,21 +5,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <span>
 
-#include "pulse/varint.hpp"
 #include "window_merging.hpp"
 
 namespace pulse {
 
 namespace {
-
-// An entry of several bytes: kLong and the flags, zigzag(gap) unless kAdjacent, length - 1 with kHasLength,
-// packets, and zigzag(bytes - packets * unit) with kHasBytes.
-constexpr std::uint8_t kHasLength = 1;
-constexpr std::uint8_t kHasBytes = 2;
-constexpr std::uint8_t kAdjacent = 4;
-constexpr std::size_t kMaxEntry = 1 + kMaxVarintBytes + 5 + 5 + kMaxVarintBytes;
 
 // Share of the arena that giving up resolution must free: less, and it would be done all the time.
 constexpr std::size_t kRoomShare = 4;
@@ -37,37 +28,11 @@ WindowStore::WindowStore(std::size_t slots, std::size_t budget_bytes)
   chunks_.reserve(max_chunks_);  // address space; memory is used only when chunks are
 }
 
-std::size_t WindowStore::encode(Context& context, const Window& window, std::uint8_t* out) noexcept {
-  const std::uint8_t entry =
-      window.length == 1 ? short_entry(context, window.index, window.bytes, window.packets) : kLong;
-  if (entry == kLong) return encode_long(context, window, out);
-  out[0] = entry;
-  context.follow(window);
-  return 1;
-}
-
-std::size_t WindowStore::encode_long(Context& context, const Window& window, std::uint8_t* out) noexcept {
-  const std::int64_t gap = window.index - context.next_index;
-  const std::uint64_t usual = std::uint64_t{window.packets} * context.unit;
-  std::uint8_t flags = kLong;
-  if (window.length != 1) flags |= kHasLength;
-  if (window.bytes != usual) flags |= kHasBytes;
-  if (gap == 0) flags |= kAdjacent;
-  std::size_t size = 0;
-  out[size++] = flags;
-  if (gap != 0) size += put_varint(out + size, zigzag(gap));
-  if (window.length != 1) size += put_varint(out + size, window.length - 1);
-  size += put_varint(out + size, window.packets);
-  if (window.bytes != usual) size += put_varint(out + size, zigzag(static_cast<std::int64_t>(window.bytes - usual)));
-  context.follow(window);
-  return size;
-}
-
 void WindowStore::append_slowly(Stream& stream, const Window& window) {
   for (;;) {
-    std::array<std::uint8_t, kMaxEntry> bytes;
-    Context context = stream.context;
-    const std::size_t size = encode(context, window, bytes.data());
+    std::array<std::uint8_t, WindowContext::kMaxEntryBytes> bytes;
+    WindowContext context = stream.context;
+    const std::size_t size = context.encode(window, bytes.data());
     if (stream.staged_used + size <= kStaged) {
       std::memcpy(stream.staged.data() + stream.staged_used, bytes.data(), size);
       stream.staged_used = static_cast<std::uint8_t>(stream.staged_used + size);
@@ -129,91 +94,31 @@ void WindowStore::release(Stream& stream) {
   stream = Stream{};
 }
 
-namespace {
-
-// Entries out of pieces of memory; an entry may begin in one and end in the next.
-class EntryReader {
- public:
-  template <typename NextPiece>
-  std::uint64_t varint(NextPiece& next) noexcept {
-    std::uint64_t value = 0;
-    for (unsigned bits = 0;; bits += 7) {
-      const std::uint8_t byte = take(next);
-      value |= static_cast<std::uint64_t>(byte & 0x7f) << bits;
-      if (byte < 0x80) return value;
-    }
+void WindowStore::copy_bytes(const Stream& stream, std::vector<std::uint8_t>& out) const {
+  for (std::uint32_t at = stream.head; at != kNoChunk; at = chunks_[at].next) {
+    const auto data = chunks_[at].data.begin();
+    out.insert(out.end(), data, data + (at == stream.tail ? stream.tail_used : kChunkData));
   }
-
-  template <typename NextPiece>
-  std::uint8_t take(NextPiece& next) noexcept {
-    while (at_ == piece_.size()) {
-      piece_ = next();
-      at_ = 0;
-    }
-    return piece_[at_++];
-  }
-
-  template <typename NextPiece>
-  bool done(NextPiece& next, bool& more) noexcept {
-    while (at_ == piece_.size() && more) {
-      piece_ = next();
-      at_ = 0;
-    }
-    return at_ == piece_.size();
-  }
-
- private:
-  std::span<const std::uint8_t> piece_;
-  std::size_t at_ = 0;
-};
-
-}  // namespace
-
-void WindowStore::decode(const Stream& stream, std::vector<Window>& out) const {
-  std::uint32_t chunk = stream.head;
-  bool more = true;  // the staged bytes come last
-  const auto next = [&]() -> std::span<const std::uint8_t> {
-    if (chunk == kNoChunk) {
-      more = false;
-      return std::span(stream.staged).first(stream.staged_used);
-    }
-    const Chunk& now = chunks_[chunk];
-    const std::size_t used = chunk == stream.tail ? stream.tail_used : kChunkData;
-    chunk = now.next;
-    return std::span(now.data).first(used);
-  };
-  EntryReader reader;
-  Context context;
-  while (!reader.done(next, more)) {
-    const std::uint8_t entry = reader.take(next);
-    Window window{context.next_index, 0, 0};
-    bool has_bytes = false;
-    if (entry < kNextWindow) {
-      window.index += entry >> 1;
-      window.packets = (entry & 1U) + 1;
-    } else if (entry < kLong) {
-      window.packets = context.packets + (entry & 0x3fU) - kStepBias;
-    } else {
-      has_bytes = (entry & kHasBytes) != 0;
-      if ((entry & kAdjacent) == 0) window.index += unzigzag(reader.varint(next));
-      if ((entry & kHasLength) != 0) window.length = static_cast<std::uint32_t>(reader.varint(next) + 1);
-      window.packets = static_cast<std::uint32_t>(reader.varint(next));
-    }
-    window.bytes = std::uint64_t{window.packets} * context.unit;
-    if (has_bytes) window.bytes += static_cast<std::uint64_t>(unzigzag(reader.varint(next)));
-    context.follow(window);
-    out.push_back(window);
-  }
+  out.insert(out.end(), stream.staged.begin(), stream.staged.begin() + stream.staged_used);
 }
 
-void WindowStore::move_out(Stream& stream, std::vector<Window>& out) {
+void WindowStore::decode(const Stream& stream, std::vector<Window>& out) {
+  bytes_.clear();
+  copy_bytes(stream, bytes_);
+  decode_entries(bytes_, std::numeric_limits<std::size_t>::max(), out);
+}
+
+void WindowStore::take(std::size_t slot, std::vector<Window>& out) {
   const std::size_t from = out.size();
-  decode(stream, out);
-  release(stream);
+  decode(streams_[slot], out);
+  release(streams_[slot]);
   sort_windows(out, from);
 }
 
-void WindowStore::take(std::size_t slot, std::vector<Window>& out) { move_out(streams_[slot], out); }
+void WindowStore::take_entries(std::size_t slot, std::vector<std::uint8_t>& out) {
+  copy_bytes(streams_[slot], out);
+  release(streams_[slot]);
+}
 
 void WindowStore::retire(std::size_t slot, std::uint32_t flow) {
   Stream& stream = streams_[slot];
@@ -222,9 +127,10 @@ void WindowStore::retire(std::size_t slot, std::uint32_t flow) {
   stream = Stream{};
 }
 
-std::uint32_t WindowStore::take_retired(std::vector<Window>& out) {
+std::uint32_t WindowStore::take_retired(std::vector<std::uint8_t>& out) {
   const std::uint32_t flow = retired_.back().flow;
-  move_out(retired_.back().stream, out);
+  copy_bytes(retired_.back().stream, out);
+  release(retired_.back().stream);
   retired_.pop_back();
   return flow;
 }
@@ -233,6 +139,7 @@ void WindowStore::begin_interval() noexcept {
   // What was too much in one interval will be in the next: begin a little below.
   tolerance_ = std::max(kFirstTolerance, tolerance_ / (kToleranceStep * kToleranceStep));
   lost_ = 0;
+  degraded_ = false;
 }
 
 std::size_t WindowStore::memory_bytes() const noexcept {
@@ -243,6 +150,7 @@ std::size_t WindowStore::memory_bytes() const noexcept {
 // Gives up resolution, in all streams alike, until a part of the arena is free. With the last tolerance a
 // stream is one entry, which needs no chunk, unless its sums would exceed 32 bits; only then this can fail.
 bool WindowStore::make_room() {
+  degraded_ = true;
   const std::size_t wanted = std::max<std::size_t>(max_chunks_ / kRoomShare, 1);
   for (;;) {
     for (Stream& stream : streams_) rewrite(stream);
@@ -269,10 +177,10 @@ void WindowStore::replace(Stream& stream, const std::vector<Window>& windows) {
     before += at == stream.tail ? stream.tail_used : kChunkData;
   }
   bytes_.clear();
-  Context context;
-  std::array<std::uint8_t, kMaxEntry> entry;
+  WindowContext context;
+  std::array<std::uint8_t, WindowContext::kMaxEntryBytes> entry;
   for (const Window& window : windows) {
-    const std::size_t size = encode(context, window, entry.data());
+    const std::size_t size = context.encode(window, entry.data());
     bytes_.insert(bytes_.end(), entry.begin(), entry.begin() + static_cast<std::ptrdiff_t>(size));
     if (bytes_.size() >= before) return;
   }

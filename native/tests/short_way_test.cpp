@@ -105,8 +105,8 @@ TEST("a meter sees the same in captured headers and in records") {
       check_rows(a.bursts, b.bursts);
       check_rows(a.markers, b.markers);
       check_rows(a.histograms, b.histograms);
-      CHECK(a.windows == b.windows);
-      CHECK(!a.messages.empty() && !a.bursts.empty() && !a.windows.empty());
+      CHECK(a.series == b.series);
+      CHECK(!a.messages.empty() && !a.bursts.empty() && !a.series.empty());
     }
   }
 }

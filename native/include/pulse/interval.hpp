@@ -37,8 +37,7 @@ struct Interval {
   std::vector<MarkerRecord> markers;
   std::vector<EventRecord> events;
   std::vector<HistogramRecord> histograms;
-  std::vector<std::uint8_t> windows;  // see window_blob.hpp
-  std::vector<std::uint8_t> pieces;   // likewise; empty unless the window store was over its budget
+  std::vector<std::uint8_t> series;  // windows of all flows, see window_series.hpp
   IntervalCounters counters;
 };
 

@@ -17,6 +17,7 @@
 #include "pulse/packet_batch.hpp"
 #include "pulse/pairing.hpp"
 #include "pulse/records.hpp"
+#include "pulse/window_clock.hpp"
 #include "pulse/window_store.hpp"
 
 namespace pulse {
@@ -34,7 +35,7 @@ struct MeterConfig {
   bool steered = false;
   // One packet in 2^sample_shift arrives; counts are of these, not scaled up. PSN jumps are normal.
   std::uint32_t sample_shift = 0;
-  std::size_t window_budget_bytes = 16U << 20;
+  std::size_t window_budget_bytes = 8U << 20;
   std::size_t max_records = 1U << 20;  // of each kind per interval
   // Of these an interval may hold fewer: over the bound the burst gap is doubled for the interval, and data
   // markers are thinned to every second of their hashes, so that both ends still keep the same ones.
@@ -154,7 +155,7 @@ class Meter {
   void emit_gaps(std::uint32_t slot);
   [[nodiscard]] std::vector<std::uint32_t> live_slots_by_flow() const;
   Interval begin_interval();
-  void write_windows(std::int64_t begin_ns, const std::vector<std::uint32_t>& slots);
+  void write_series(const std::vector<std::uint32_t>& slots);
 
   MeterConfig config_;
   bool sees_every_packet_;

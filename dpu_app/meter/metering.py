@@ -39,7 +39,7 @@ class MeteringConfig:
     burst_gap_ns: int = 50_000
     max_flows: int = 16_384
     idle_ns: int = 600_000_000_000
-    window_budget_bytes: int = 8 << 20
+    window_budget_bytes: int = 5 << 20
 
     def __post_init__(self) -> None:
         if self.interval_ns < 1_000_000:

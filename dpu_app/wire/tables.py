@@ -12,7 +12,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from dpu_app.wire import records
-from dpu_app.wire.columns import pack_columns, unpack_columns
+from dpu_app.wire.columns import packed_columns, unpack_columns
 from dpu_app.wire.errors import FrameFormatError
 from dpu_app.wire.pieces import pieces_of, spread_pieces
 from pulse_native import decode_series, decode_windows
@@ -73,12 +73,19 @@ class Section:
     @classmethod
     def of(cls, rows: int, raw: bytes) -> Section:
         """Compress `raw`. Raises FrameFormatError when it is larger than readers accept."""
-        if len(raw) > MAX_SECTION_BYTES:
+        return cls.of_parts(rows, len(raw), (raw,))
+
+    @classmethod
+    def of_parts(cls, rows: int, raw_bytes: int, parts: Iterable[bytes]) -> Section:
+        """Compress what follows one another in `parts`, `raw_bytes` together, as `of` does."""
+        if raw_bytes > MAX_SECTION_BYTES:
             raise FrameFormatError(
-                f"a section of {len(raw)} bytes exceeds the {MAX_SECTION_BYTES} that readers accept"
+                f"a section of {raw_bytes} bytes exceeds the {MAX_SECTION_BYTES} that readers accept"
             )
         compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_content_size=True)
-        return cls(rows, len(raw), compressor.compress(raw))
+        stream = compressor.compressobj(size=raw_bytes)
+        data = [stream.compress(part) for part in parts]
+        return cls(rows, raw_bytes, b"".join([*data, stream.flush()]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +198,12 @@ class Tables:
         sections = dict(self._sections)
         for name, array in self._arrays.items():
             if name not in sections:
-                sections[name] = Section.of(len(array), pack_columns(array))
+                sections[name] = Section.of_parts(len(array), array.nbytes, packed_columns(array))
         windows = self._windows
         if windows not in (None, _NO_WINDOWS) and not {WINDOWS, SERIES} & sections.keys():
             name, content = (SERIES, windows.series) if windows.series else (WINDOWS, windows.blob)
-            sections[name] = Section.of(0, _window_header(windows) + content)
+            size = _WINDOW_HEADER_BYTES + len(content)
+            sections[name] = Section.of_parts(0, size, (_window_header(windows), content))
         return sections
 
     def decode_all(self, names: Iterable[str] = (*TABLE_DTYPES, WINDOWS)) -> None:

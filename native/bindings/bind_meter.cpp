@@ -32,8 +32,10 @@ py::array_t<T> to_array(std::vector<T>&& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(memory->size()), memory->data(), owner);
 }
 
-py::bytes to_bytes(const std::vector<std::uint8_t>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size()};
+// A copy; the vector is gone when it has been made.
+py::bytes to_bytes(std::vector<std::uint8_t>&& values) {
+  const std::vector<std::uint8_t> owned = std::move(values);
+  return {reinterpret_cast<const char*>(owned.data()), owned.size()};
 }
 
 // Interval with its vectors handed over to NumPy.
@@ -75,7 +77,7 @@ PythonInterval to_python(Interval&& interval) {
           to_array(std::move(interval.markers)),
           to_array(std::move(interval.events)),
           to_array(std::move(interval.histograms)),
-          to_bytes(interval.series),
+          to_bytes(std::move(interval.series)),
           counters_of(interval.counters)};
 }
 

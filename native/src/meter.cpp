@@ -55,6 +55,7 @@ Meter::Meter(const MeterConfig& config)
   hot_.reserve(config.max_flows);
   gaps_.reserve(config.max_flows);
   cold_.reserve(config.max_flows);
+  reserve_records(current_);
   done_.reserve(16);
   parsed_.resize(kBlock);
 }

@@ -36,7 +36,7 @@ FlowRecord identity_of(const FlowRecord& record) {
 // The series section of an interval; `counts` whether to look for windows that are known by averages.
 class SeriesWriter {
  public:
-  explicit SeriesWriter(bool counts) noexcept : counts_(counts) {}
+  SeriesWriter(bool counts, std::size_t room) : counts_(counts) { section_.reserve(room); }
 
   void add(std::uint32_t flow, const std::vector<std::uint8_t>& entries) {
     if (entries.empty()) return;
@@ -75,6 +75,14 @@ class SeriesWriter {
   std::vector<std::uint8_t> section_;
   std::vector<Window> windows_;
 };
+
+// Room for all that an interval may hold is address space until it is used, and no array ever grows on a
+// packet's way, which would copy it. What is handed out gives back what it does not use.
+template <typename Record>
+void trim(std::vector<Record>& records) {
+  constexpr std::size_t kWorthNoCopy = 1U << 20;
+  if (records.size() * sizeof(Record) < kWorthNoCopy) records.shrink_to_fit();
+}
 
 }  // namespace
 
@@ -235,13 +243,14 @@ void Meter::write_series(const std::vector<std::uint32_t>& slots) {
     std::uint32_t flow;
     std::vector<std::uint8_t> entries;
   };
+  const std::size_t room = windows_.entry_bytes() + 2 * kMaxVarintBytes * (slots.size() + 1);
   std::vector<FlowEntries> evicted;
   while (windows_.has_retired()) {
     FlowEntries& one = evicted.emplace_back();
     one.flow = windows_.take_retired(one.entries);
   }
   std::sort(evicted.begin(), evicted.end(), [](const auto& a, const auto& b) { return a.flow < b.flow; });
-  SeriesWriter writer(windows_.degraded());
+  SeriesWriter writer(windows_.degraded(), room);
   auto next_evicted = evicted.begin();
   std::vector<std::uint8_t> entries;
   for (const std::uint32_t slot : slots) {
@@ -288,17 +297,26 @@ Interval Meter::cut(std::int64_t begin_ns, std::int64_t end_ns) {
   return begin_interval();
 }
 
-// Hands the interval out, and makes room for as much in the next: an array that grows is copied.
+void Meter::reserve_records(Interval& interval) const {
+  interval.messages.reserve(config_.max_records);
+  interval.controls.reserve(config_.max_records);
+  interval.bursts.reserve(std::min(config_.max_records, config_.max_bursts + config_.max_flows));
+  interval.markers.reserve(config_.max_records);
+  interval.events.reserve(config_.max_records);
+}
+
 Interval Meter::begin_interval() {
   evicted_records_ = 0;
   data_marker_mask_ = 0;
   data_markers_ = 0;
   burst_gap_ns_ = config_.burst_gap_ns;
   Interval next;
-  next.messages.reserve(current_.messages.size());
-  next.controls.reserve(current_.controls.size());
-  next.bursts.reserve(current_.bursts.size());
-  next.markers.reserve(current_.markers.size());
+  reserve_records(next);
+  trim(current_.messages);
+  trim(current_.controls);
+  trim(current_.bursts);
+  trim(current_.markers);
+  trim(current_.events);
   return std::exchange(current_, std::move(next));
 }
 

@@ -135,11 +135,22 @@ std::uint32_t WindowStore::take_retired(std::vector<std::uint8_t>& out) {
   return flow;
 }
 
-void WindowStore::begin_interval() noexcept {
+void WindowStore::begin_interval() {
   // What was too much in one interval will be in the next: begin a little below.
   tolerance_ = std::max(kFirstTolerance, tolerance_ / (kToleranceStep * kToleranceStep));
   lost_ = 0;
   degraded_ = false;
+  free_ = kNoChunk;
+  free_count_ = 0;
+  // Memory goes back while the frame is made; an interval later it may be needed elsewhere.
+  std::vector<Chunk>().swap(chunks_);
+  chunks_.reserve(max_chunks_);
+}
+
+std::size_t WindowStore::entry_bytes() const noexcept {
+  std::size_t sum = (chunks_.size() - free_count_) * kChunkData + retired_.size() * kStaged;
+  for (const Stream& stream : streams_) sum += stream.staged_used;
+  return sum;
 }
 
 std::size_t WindowStore::memory_bytes() const noexcept {

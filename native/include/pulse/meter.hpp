@@ -35,12 +35,12 @@ struct MeterConfig {
   bool steered = false;
   // One packet in 2^sample_shift arrives; counts are of these, not scaled up. PSN jumps are normal.
   std::uint32_t sample_shift = 0;
-  std::size_t window_budget_bytes = 8U << 20;
+  std::size_t window_budget_bytes = 5U << 20;
   std::size_t max_records = 1U << 20;  // of each kind per interval
   // Of these an interval may hold fewer: over the bound the burst gap is doubled for the interval, and data
   // markers are thinned to every second of their hashes, so that both ends still keep the same ones.
-  std::size_t max_bursts = 1U << 17;
-  std::size_t max_data_markers = 1U << 19;
+  std::size_t max_bursts = 1U << 16;
+  std::size_t max_data_markers = 1U << 17;
 };
 
 class Meter {
@@ -155,6 +155,7 @@ class Meter {
   void emit_gaps(std::uint32_t slot);
   [[nodiscard]] std::vector<std::uint32_t> live_slots_by_flow() const;
   Interval begin_interval();
+  void reserve_records(Interval& interval) const;
   void write_series(const std::vector<std::uint32_t>& slots);
 
   MeterConfig config_;

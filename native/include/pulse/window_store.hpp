@@ -59,7 +59,10 @@ class WindowStore {
   [[nodiscard]] std::uint64_t lost() const noexcept { return lost_; }
 
   // To be called once everything has been taken.
-  void begin_interval() noexcept;
+  void begin_interval();
+
+  // At most as many bytes as all entries have.
+  [[nodiscard]] std::size_t entry_bytes() const noexcept;
 
   // Memory in use, and the most that arena and streams will ever use.
   [[nodiscard]] std::size_t memory_bytes() const noexcept;

@@ -12,8 +12,9 @@ from typing import Any
 from bench.measure.memory import memory_rows
 from bench.measure.path import path_rows
 from bench.measure.rows import Row, table
+from bench.windows.report import window_rows
 
-PARTS = ("path", "memory")
+PARTS = ("path", "memory", "windows")
 
 
 def machine() -> dict[str, Any]:
@@ -47,4 +48,4 @@ def measure(parts: tuple[str, ...] = PARTS, *, quick: bool = False) -> tuple[str
 def _rows(part: str, *, quick: bool) -> Iterator[Row]:
     if part == "path":
         return path_rows(quick=quick)
-    return memory_rows(quick=quick)
+    return memory_rows(quick=quick) if part == "memory" else window_rows(quick=quick)

@@ -106,6 +106,7 @@ class MeasurePart(str, Enum):
 
     PATH = "path"
     MEMORY = "memory"
+    WINDOWS = "windows"
 
 
 @bench_app.command()

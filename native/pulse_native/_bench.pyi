@@ -3,6 +3,9 @@
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pulse_native._core import PacketBatch
 
 class Traffic:
@@ -18,6 +21,20 @@ class Traffic:
     @property
     def now_ns(self) -> int:
         """Time of the next packet."""
+
+def keep_windows(
+    slots: NDArray[np.uint32],
+    indices: NDArray[np.int64],
+    bytes: NDArray[np.uint64],
+    packets: NDArray[np.uint32],
+    flows: int,
+    budget_bytes: int,
+) -> tuple[NDArray[np.void], int]:
+    """Return what a window store of that budget keeps of windows in the order of time, and its bytes.
+
+    Rows are PIECE records whose `start_ns` is the number of the window. Raises ValueError when a window has no
+    packets or its slot is not below `flows`.
+    """
 
 def measure_path(
     traffic: dict[str, Any], window_ns: int, batch_packets: int, repetitions: int

@@ -35,7 +35,8 @@ double cost(const Window& a, const Window& b, double square) {
   const double right = b.length;
   const double joined = static_cast<double>(a.bytes + b.bytes) / (left + gap + right);
   const auto error = [&](double length, double value) { return length * (value - joined) * (value - joined); };
-  return (error(left, mean(a)) + error(right, mean(b)) + error(gap, 0)) / square + kEmptyCost * gap;
+  return (error(left, mean(a)) + error(right, mean(b)) + error(gap, 0)) / square +
+         kEmptyCost * gap * joined / std::sqrt(square);
 }
 
 bool can_join(const Window& a, const Window& b) {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nanoseconds per packet, beside the floor of what any meter must do with it.
 
-The floor reads one byte of each header and reads, changes and writes one cache line of the packet's flow, with
-the flow's number known and each block's lines fetched ahead. Floor and meter take turns on the same packets;
-headers lie in memory as a capture ring would have them, more than the caches hold.
+The floor reads one byte of each header and reads, changes and writes one cache line of the packet's flow,
+with the flow's number known and each block's lines fetched ahead. Floor and meter take turns on the same
+packets; headers lie in memory as a capture ring would have them, more than the caches hold.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CACHED_PACKETS = 1 << 13  # 1 MiB
 
 
 def path_rows(*, quick: bool) -> Iterator[Row]:
-    """Yield a row for each number of flows, order, MTU and capture mode, and a few with headers in the cache."""
+    """Yield a row per number of flows, order, MTU and capture mode, and a few with headers in the cache."""
     flows = (16, 2000) if quick else FLOWS
     for steered, mtu, count, train in product((False, True), (4096, 1024), flows, (1, 32)):
         if quick and (steered or mtu == 1024) and count != GOAL_NS_FLOWS:

@@ -39,8 +39,8 @@ def measure(parts: tuple[str, ...] = PARTS, *, quick: bool = False) -> tuple[str
     rows = [row for part in parts for row in _rows(part, quick=quick)]
     text = (
         f"{before['processor']}, {before['cores']} cores, load {before['load']} at the start\n"
-        "Times are the quickest of several repetitions in processor time of one thread; ratios in brackets are\n"
-        "medians. On a machine that others use too only ratios mean something.\n\n"
+        "Times are the quickest of several repetitions in processor time of one thread; ratios in brackets\n"
+        "are medians. On a machine that others use too only ratios mean something.\n\n"
     )
     return text + table(rows), {"machine": before, "quick": quick, "rows": [row.as_dict() for row in rows]}
 

@@ -32,7 +32,7 @@ def exact_bytes(curves: Curves) -> int:
 
 
 def pulse(curves: Curves, budget: int) -> Kept:
-    """Keep in the meter's window store, with the arena whose entries come closest to the budget from below."""
+    """Keep in the meter's window store, with the arena whose entries come closest to the budget."""
     low, high = 64, budget * 2
     best = _store(curves, low)
     while high - low > max(64, budget // 200):
@@ -80,7 +80,7 @@ def wavesketch(curves: Curves, budget: int) -> Kept:
 
 def wavesketch_alone(curves: Curves, budget: int) -> Kept:
     """Keep with a bucket for each flow: what the published transform gives when no flow ever shares."""
-    flows, windows = curves.packets.shape
+    flows = len(curves.packets)
     busy = curves.packets.reshape(flows, -1, REPORT_WINDOWS).any(axis=2)
     details = max(0, details_for(budget, int(busy.sum())))
     result = np.zeros(curves.packets.shape)

@@ -14,10 +14,11 @@ from bench.windows.wavesketch import UNIT_BYTES
 from dpu_app.meter.metering import MeteringConfig
 
 SMALLER = 10
+_PART = "windows at equal bytes; relative error/cosine/energy of " + "; ".join(CONTENDERS)
 
 
 def window_rows(*, quick: bool) -> Iterator[Row]:
-    """Yield a row per traffic and budget: Pulse's relative error, and all errors of all contenders beside it."""
+    """Yield a row per traffic and budget: Pulse's relative error, and beside it all errors of all ways."""
     for curves in all_curves(quick=quick):
         seconds = curves.bytes.shape[1] * WINDOW_NS / 1e9
         default = int(MeteringConfig().window_budget_bytes * seconds)
@@ -45,7 +46,7 @@ def _row(curves: Curves, name: str, budget: int, exact: int) -> Row:
     }
     beside = " ".join(f"{e.are:.3g}/{e.cosine:.3f}/{e.energy:.3f}" for e, _ in found.values())
     return Row(
-        part="windows at equal bytes: relative error / cosine / energy of pulse, wavesketch, a bucket each, counters",
+        part=_PART,
         case=f"{curves.name}, {name} ({budget} bytes)",
         goal="exact" if name == "default budget" else "better in all three",
         measured=ours.are,

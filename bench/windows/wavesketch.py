@@ -5,7 +5,7 @@ Source: uMon (SIGCOMM 2024): windows of 8192 ns, up to 2048 of them to a report,
 un-normalised Haar transform, the K details with the largest L2 weight, in their ideal form (a heap, not the
 thresholds of the switch variant). A light part shares its buckets between flows by hash, row by row, and is
 read like a Count-Min sketch; a heavy part elects flows by votes (+8 for a hit, -1 for a miss) and gives them
-buckets of their own, whose curves are taken out of the shared ones. Amounts are counted in units of 1000 bytes.
+buckets of their own, whose curves are taken out of the shared ones. Amounts are in units of 1000 bytes.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class WaveSketch:
             rows = [light[row, self._column(row, flow)] for row in range(LIGHT_ROWS)]
             rest = np.maximum(np.min(rows, axis=0), 0)
             # What a flow sent before it was elected lies in the shared part, with what others left there.
-            result[flow] = owned[flow] if flow in owned else rest
+            result[flow] = owned.get(flow, rest)
         return result
 
     def _hash(self, row: int, flow: int) -> int:

@@ -45,4 +45,5 @@ def _share(
     whole, rest = np.divmod(sums.astype(np.int64), lengths)
     # The rest goes to every (length / rest)th window.
     extra = (place + 1) * rest[owner] // lengths[owner] - place * rest[owner] // lengths[owner]
-    return np.minimum(whole[owner] + extra, np.iinfo(np.uint32).max).astype(np.uint32)
+    share: NDArray[np.uint32] = np.minimum(whole[owner] + extra, np.iinfo(np.uint32).max).astype(np.uint32)
+    return share

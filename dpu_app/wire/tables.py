@@ -90,7 +90,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class WindowBlob:
-    """Windows of all flows, still encoded (docs/wire-format.md): `series`, or `blob` in frames of version 0.1."""
+    """Windows of all flows, still encoded (docs/wire-format.md): `series`, or `blob` in older frames."""
 
     begin_ns: int
     window_ns: int
@@ -100,7 +100,7 @@ class WindowBlob:
     def decode(self) -> NDArray[np.void]:
         """Return PIECE records, ascending by flow and time. Raises FrameFormatError on damage.
 
-        A row of one window is exact; of one with more windows the sums are, where the meter was over its budget.
+        A row of one window is exact; of one with more, where the meter was over its budget, the sums are.
         """
         try:
             if self.series:

@@ -143,9 +143,11 @@ class LockedMeter {
 std::unique_ptr<LockedMeter> make_meter(std::uint64_t window_ns, std::int64_t burst_gap_ns, std::uint32_t max_flows,
                                         std::int64_t idle_ns, bool steered, std::uint32_t sample_shift,
                                         std::size_t window_budget_bytes, std::size_t max_records,
-                                        std::size_t max_bursts, std::size_t max_data_markers) {
+                                        std::size_t record_budget_bytes, std::size_t max_bursts,
+                                        std::size_t max_data_markers) {
   return std::make_unique<LockedMeter>(MeterConfig{window_ns, burst_gap_ns, max_flows, idle_ns, steered, sample_shift,
-                                                   window_budget_bytes, max_records, max_bursts, max_data_markers});
+                                                   window_budget_bytes, max_records, record_budget_bytes, max_bursts,
+                                                   max_data_markers});
 }
 
 std::span<const std::uint8_t> bytes_of(const py::bytes& blob) {
@@ -196,7 +198,8 @@ void bind_meter(py::module_& module) {
            py::arg("idle_ns") = defaults.idle_ns, py::arg("steered") = defaults.steered,
            py::arg("sample_shift") = defaults.sample_shift,
            py::arg("window_budget_bytes") = defaults.window_budget_bytes, py::arg("max_records") = defaults.max_records,
-           py::arg("max_bursts") = defaults.max_bursts, py::arg("max_data_markers") = defaults.max_data_markers)
+           py::arg("record_budget_bytes") = defaults.record_budget_bytes, py::arg("max_bursts") = defaults.max_bursts,
+           py::arg("max_data_markers") = defaults.max_data_markers)
       .def("update", &LockedMeter::update, py::arg("batch"), py::arg("start") = 0, py::arg("until_ns") = py::none(),
            "Take packets up to the first at or after `until_ns`; return its index.")
       .def("update_records", &LockedMeter::update_records, py::arg("records").noconvert(), "Take PACKET records.")

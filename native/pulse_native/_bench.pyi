@@ -25,15 +25,15 @@ class Traffic:
 def keep_windows(
     slots: NDArray[np.uint32],
     indices: NDArray[np.int64],
-    bytes: NDArray[np.uint64],
+    sizes: NDArray[np.uint64],
     packets: NDArray[np.uint32],
     flows: int,
     budget_bytes: int,
 ) -> tuple[NDArray[np.void], int]:
     """Return what a window store of that budget keeps of windows in the order of time, and its bytes.
 
-    Rows are PIECE records whose `start_ns` is the number of the window. Raises ValueError when a window has no
-    packets or its slot is not below `flows`.
+    `sizes` are bytes. Rows are PIECE records whose `start_ns` is the number of the window. Raises ValueError
+    when a window has no packets or its slot is not below `flows`.
     """
 
 def measure_path(

@@ -109,6 +109,7 @@ class Meter:
         sample_shift: int = ...,
         window_budget_bytes: int = ...,
         max_records: int = ...,
+        record_budget_bytes: int = ...,
         max_bursts: int = ...,
         max_data_markers: int = ...,
     ) -> None: ...

@@ -131,7 +131,7 @@ void Meter::evict_coldest() {
   }
   ++current_.counters.flows_evicted;
   flush_messages(coldest);
-  if (has_news(coldest) && evicted_records_ == 4 * config_.max_flows) {
+  if (has_news(coldest) && evicted_records_ == config_.max_flows) {
     ++current_.counters.flows_lost;
     current_.counters.packets_lost += hot_[coldest].packets();
     gaps_[coldest] = GapCounts{};
@@ -307,6 +307,7 @@ void Meter::reserve_records(Interval& interval) const {
 
 Interval Meter::begin_interval() {
   evicted_records_ = 0;
+  record_bytes_ = 0;
   data_marker_mask_ = 0;
   data_markers_ = 0;
   burst_gap_ns_ = config_.burst_gap_ns;

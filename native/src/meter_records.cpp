@@ -152,6 +152,7 @@ void Meter::widen_bursts() {
       last.packets += next.packets;
       last.longest_gap_ns = std::max({last.longest_gap_ns, next.longest_gap_ns, gap_ns});
     }
+    record_bytes_ -= (bursts.size() - kept - 1) * sizeof(BurstRecord);
     bursts.resize(kept + 1);
   }
 }
@@ -164,6 +165,7 @@ void Meter::thin_data_markers() {
     return marker.kind == static_cast<std::uint8_t>(MarkerKind::data) && (marker.reserved & data_marker_mask_) != 0;
   });
   data_markers_ -= left;
+  record_bytes_ -= left * sizeof(MarkerRecord);
 }
 
 }  // namespace pulse

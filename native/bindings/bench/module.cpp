@@ -102,7 +102,7 @@ PYBIND11_MODULE(_bench, module) {
            py::arg("config"))
       .def("next_batch", &next_batch, py::arg("packets"), "Return the next packets.")
       .def_property_readonly("now_ns", &pulse::bench::Traffic::now_ns);
-  module.def("keep_windows", &keep_windows, py::arg("slots"), py::arg("indices"), py::arg("bytes"), py::arg("packets"),
+  module.def("keep_windows", &keep_windows, py::arg("slots"), py::arg("indices"), py::arg("sizes"), py::arg("packets"),
              py::arg("flows"), py::arg("budget_bytes"), "Return PIECE records (start in windows) and their bytes.");
   module.def("measure_path", &measure, py::arg("traffic"), py::arg("window_ns"), py::arg("batch_packets"),
              py::arg("repetitions"), "Return nanoseconds per packet of floor, parser and meter on the same packets.");

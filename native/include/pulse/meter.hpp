@@ -36,7 +36,8 @@ struct MeterConfig {
   // One packet in 2^sample_shift arrives; counts are of these, not scaled up. PSN jumps are normal.
   std::uint32_t sample_shift = 0;
   std::size_t window_budget_bytes = 5U << 20;
-  std::size_t max_records = 1U << 20;  // of each kind per interval
+  std::size_t max_records = 1U << 20;           // of each kind per interval
+  std::size_t record_budget_bytes = 32U << 20;  // of all kinds together
   // Of these an interval may hold fewer: over the bound the burst gap is doubled for the interval, and data
   // markers are thinned to every second of their hashes, so that both ends still keep the same ones.
   std::size_t max_bursts = 1U << 16;
@@ -130,10 +131,11 @@ class Meter {
   void record_control(std::uint32_t slot, const OpenMessage& message);
   template <typename Record>
   void keep(std::vector<Record>& records, const Record& record) {
-    if (records.size() == config_.max_records) {
+    if (records.size() == config_.max_records || record_bytes_ + sizeof(Record) > config_.record_budget_bytes) {
       ++current_.counters.records_lost;
       return;
     }
+    record_bytes_ += sizeof(Record);
     records.push_back(record);
   }
   void widen_bursts();
@@ -169,6 +171,7 @@ class Meter {
   WindowStore windows_;
   Pairing pairing_;
   Interval current_;
+  std::size_t record_bytes_ = 0;       // of the interval
   std::int64_t burst_gap_ns_;          // the configured one << the interval's doublings
   std::uint8_t data_marker_mask_ = 0;  // of the hash's bits beyond those that choose: these must be zero
   std::size_t data_markers_ = 0;       // of the interval

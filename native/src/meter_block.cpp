@@ -119,9 +119,71 @@ class Meter::RecordBlock {
   for (std::size_t at = 0; at < sizeof(FlowRecord) + sizeof(PsnHistory); at += 64) __builtin_prefetch(cold + at, 1);
 }
 
-// Takes packets from `first` on that are the expected MIDDLE of their flow's open message and not back in time:
-// nearly all packets of a busy capture are, and this does for them what on_packet() would. Stays with one flow,
-// and keeps what they change at hand. Returns the index of the first packet not taken.
+// What the packets of a run change of their flow, at hand while it lasts.
+struct Meter::Run {
+  std::uint32_t slot;
+  HotFlow& flow;
+  std::uint16_t* gap_counts;
+  std::int64_t last_ns = flow.last_data_ns;
+  std::int64_t longest_gap_ns = flow.longest_gap_ns;
+  PsnPosition psn_next = flow.psn_next;
+  std::uint64_t wire_bytes = flow.wire_bytes;
+  std::uint64_t data_bytes = flow.data_bytes;
+  std::uint64_t window_begin_ns;
+  std::uint32_t data_packets = flow.data_packets;
+
+  // Whether the packet is the expected MIDDLE of the open message and not back in time.
+  [[nodiscard, gnu::always_inline]] bool takes(const Sighting& packet, std::int64_t ns) const noexcept {
+    return ((packet.lane.psn ^ static_cast<std::uint32_t>(psn_next)) & kPsnMask) == 0 && ns >= last_ns &&
+           packet.way == Way::middle;
+  }
+
+  [[gnu::always_inline]] void write_back() const noexcept {
+    flow.last_data_ns = last_ns;
+    flow.longest_gap_ns = static_cast<std::uint32_t>(longest_gap_ns);
+    flow.psn_next = psn_next;
+    flow.wire_bytes = wire_bytes;
+    flow.data_bytes = data_bytes;
+    flow.data_packets = data_packets;
+  }
+};
+
+// Does for a packet of a run what on_packet() would.
+[[gnu::always_inline]] inline void Meter::on_middle(Run& run, const PacketLane& lane, std::int64_t ns,
+                                                    std::uint32_t wire_bytes) {
+  const std::int64_t gap_ns = elapsed_ns(run.last_ns, ns);
+  const unsigned cell = histogram_cell(static_cast<std::uint64_t>(gap_ns));
+  if (++run.gap_counts[GapCounts::place(cell)] == 0) [[unlikely]]
+    gap_overflows_.push_back({run.slot, cell});
+  if (gap_ns > run.longest_gap_ns) {
+    if (gap_ns > burst_gap_ns_) {
+      run.write_back();
+      begin_burst_in_run(run.slot, gap_ns, ns);
+      run.longest_gap_ns = 0;
+    } else {
+      run.longest_gap_ns = gap_ns;
+    }
+  }
+  if (static_cast<std::uint64_t>(ns) - run.window_begin_ns >= config_.window_ns) {
+    run.flow.data_packets = run.data_packets;
+    run.flow.data_bytes = run.data_bytes;
+    close_window(run.slot);
+    run.flow.window_index = window_clock_.index(ns);
+    run.window_begin_ns = static_cast<std::uint64_t>(run.flow.window_index) * config_.window_ns;
+  }
+  run.last_ns = ns;
+  run.psn_next += 1;
+  run.data_packets += 1;
+  run.wire_bytes += wire_bytes;
+  run.data_bytes += lane.payload_bytes;
+  const std::uint32_t psn = lane.psn & kPsnMask;
+  if (lane.psn != psn) [[unlikely]]
+    pairing_.sent(run.slot, psn, ns);
+  if (sees_every_packet_ && is_data_marker(psn, lane.tail)) note_data_marker(run.slot, psn, ns);
+}
+
+// Takes packets of one flow from `first` on that go on with its open message: nearly all packets of a busy
+// capture do. Returns the index of the first packet not taken.
 template <typename Block>
 [[gnu::always_inline]] inline std::size_t Meter::take_run(const Block& block, const Sighting* packets,
                                                           std::size_t first, std::size_t end) {
@@ -129,65 +191,19 @@ template <typename Block>
   if (slot == kNoSlot) return first;
   HotFlow& flow = hot_[slot];
   if (!flow.in_run || flow.key.is_wide() || !packets[first].lane.is_of(flow.key)) return first;
-  std::uint16_t* const gap_counts = gaps_[slot].counts.data();
-  const std::int64_t burst_gap_ns = burst_gap_ns_;
-  const std::uint64_t window_ns = config_.window_ns;
-  const bool marks = sees_every_packet_;
-  std::int64_t last_ns = flow.last_data_ns;
-  std::int64_t longest_gap_ns = flow.longest_gap_ns;
-  PsnPosition psn_next = flow.psn_next;
-  std::uint64_t wire_bytes = flow.wire_bytes;
-  std::uint64_t data_bytes = flow.data_bytes;
-  std::uint64_t window_begin_ns = static_cast<std::uint64_t>(flow.window_index) * window_ns;
-  std::uint32_t data_packets = flow.data_packets;
-  const auto write_back = [&] {
-    flow.last_data_ns = last_ns;
-    flow.longest_gap_ns = static_cast<std::uint32_t>(longest_gap_ns);
-    flow.psn_next = psn_next;
-    flow.wire_bytes = wire_bytes;
-    flow.data_bytes = data_bytes;
-    flow.data_packets = data_packets;
-  };
+  Run run{.slot = slot,
+          .flow = flow,
+          .gap_counts = gaps_[slot].counts.data(),
+          .window_begin_ns = static_cast<std::uint64_t>(flow.window_index) * config_.window_ns};
   std::size_t at = first;
   do {
     const Sighting& packet = packets[at];
     const std::int64_t ns = block.ns(packet.index);
-    if (((packet.lane.psn ^ static_cast<std::uint32_t>(psn_next)) & kPsnMask) != 0 || ns < last_ns ||
-        packet.way != Way::middle) {
-      break;
-    }
-    const std::int64_t gap_ns = elapsed_ns(last_ns, ns);
-    const unsigned cell = histogram_cell(static_cast<std::uint64_t>(gap_ns));
-    if (++gap_counts[GapCounts::place(cell)] == 0) [[unlikely]]
-      gap_overflows_.push_back({slot, cell});
-    if (gap_ns > longest_gap_ns) {
-      if (gap_ns > burst_gap_ns) {
-        write_back();
-        begin_burst_in_run(slot, gap_ns, ns);
-        longest_gap_ns = 0;
-      } else {
-        longest_gap_ns = gap_ns;
-      }
-    }
-    if (static_cast<std::uint64_t>(ns) - window_begin_ns >= window_ns) {
-      flow.data_packets = data_packets;
-      flow.data_bytes = data_bytes;
-      close_window(slot);
-      flow.window_index = window_clock_.index(ns);
-      window_begin_ns = static_cast<std::uint64_t>(flow.window_index) * window_ns;
-    }
-    last_ns = ns;
-    psn_next += 1;
-    data_packets += 1;
-    wire_bytes += block.wire_bytes(packet.index);
-    data_bytes += packet.lane.payload_bytes;
-    const std::uint32_t psn = packet.lane.psn & kPsnMask;
-    if (packet.lane.psn != psn) [[unlikely]]
-      pairing_.sent(slot, psn, ns);
-    if (marks && is_data_marker(psn, packet.lane.tail)) note_data_marker(slot, psn, ns);
+    if (!run.takes(packet, ns)) break;
+    on_middle(run, packet.lane, ns, block.wire_bytes(packet.index));
     ++at;
   } while (at != end && packets[at].same_flow);
-  write_back();
+  run.write_back();
   return at;
 }
 
@@ -289,7 +305,7 @@ std::size_t Meter::update_batch(const PacketBatch& batch, std::size_t start, std
   std::size_t at = start;
   for (std::size_t end = at; at < batch.size(); at = end) {
     const std::size_t limit = std::min(batch.size(), at + kBlock);
-    while (end < limit && !(until_ns && ns[end] >= *until_ns)) ++end;
+    while (end < limit && (!until_ns || ns[end] < *until_ns)) ++end;
     if (end == at) break;
     CapturedBlock block(batch, at, parsed_.data());
     update_block(block, end - at);

@@ -114,17 +114,36 @@ std::uint32_t Meter::create_flow(const PacketRecord& packet, const ShortKey& sho
   hot_[slot].key = short_key;
   hot_[slot].flow = cold_[slot].record.flow;
   hot_[slot].last_ns = packet.ns;
+  if (newcomers_.size() == 2 * std::size_t{config_.max_flows}) {
+    std::erase_if(newcomers_, [this](const Newcomer& one) {
+      return !live_[one.slot] || hot_[one.slot].flow != one.flow || hot_[one.slot].is_proven();
+    });
+  }
+  newcomers_.push_back({slot, hot_[slot].flow});
   pairing_.add_flow(slot, key);
   ++current_.counters.flows_created;
   return slot;
 }
 
-// Of the next few slots in turn the one silent for longest: a full search per new
-// flow would let a scan of addresses slow everything down.
+// The oldest flow that has sent a few packets at most: a scan of addresses evicts itself. kNoSlot without one.
+std::uint32_t Meter::oldest_newcomer() {
+  while (!newcomers_.empty()) {
+    const Newcomer oldest = newcomers_.front();
+    newcomers_.pop_front();
+    if (live_[oldest.slot] && hot_[oldest.slot].flow == oldest.flow && !hot_[oldest.slot].is_proven()) {
+      return oldest.slot;
+    }
+  }
+  return kNoSlot;
+}
+
+// Without a newcomer, of the next few slots in turn the one silent for longest: a full search per new flow would
+// let new flows slow everything down.
 void Meter::evict_coldest() {
-  std::uint32_t coldest = kNoSlot;
+  std::uint32_t coldest = oldest_newcomer();
   const auto slots = static_cast<std::uint32_t>(hot_.size());
-  for (std::uint32_t i = 0; i < std::min(kEvictionSample, slots); ++i) {
+  const std::uint32_t sample = coldest == kNoSlot ? std::min(kEvictionSample, slots) : 0;
+  for (std::uint32_t i = 0; i < sample; ++i) {
     const std::uint32_t slot = eviction_hand_;
     eviction_hand_ = eviction_hand_ + 1 == slots ? 0 : eviction_hand_ + 1;
     if (live_[slot] && (coldest == kNoSlot || hot_[slot].latest_ns() < hot_[coldest].latest_ns())) coldest = slot;
@@ -216,6 +235,7 @@ void Meter::close_interval(std::uint32_t slot, Pairing::Pair pair) {
   emit_histogram(slot, HistogramKind::message_bytes, cold.sizes);
   emit_histogram(slot, HistogramKind::ack_ns, cold.latencies);
   record = identity_of(record);
+  flow.was_proven = flow.is_proven();
   flow.other_packets = 0;
   flow.data_packets = 0;
   flow.wire_bytes = 0;
@@ -325,7 +345,8 @@ std::size_t Meter::memory_bytes() const noexcept {
   const auto bytes = [](const auto& values) { return values.size() * sizeof(values[0]); };
   std::size_t sum = sizeof(*this) + bytes(hot_) + bytes(gaps_) + bytes(cold_) + live_.capacity() / 8;
   for (const ColdFlow& cold : cold_) sum += cold.heap_bytes();
-  sum += table_.memory_bytes() + windows_.memory_bytes() + pairing_.memory_bytes() + bytes(gap_overflows_);
+  sum += table_.memory_bytes() + newcomers_.size() * sizeof(Newcomer) + windows_.memory_bytes() +
+         pairing_.memory_bytes() + bytes(gap_overflows_);
   return sum + bytes(current_.flows) + bytes(current_.messages) + bytes(current_.controls) + bytes(current_.bursts) +
          bytes(current_.markers) + bytes(current_.events) + bytes(current_.histograms);
 }

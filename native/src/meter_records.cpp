@@ -159,7 +159,7 @@ void Meter::widen_bursts() {
 
 // Keeps the data markers with one more zero bit in their hash.
 void Meter::thin_data_markers() {
-  data_marker_mask_ = static_cast<std::uint8_t>(data_marker_mask_ << 1U | 1U);
+  data_marker_mask_ = static_cast<std::uint8_t>(unsigned{data_marker_mask_} << 1U | 1U);
   ++current_.counters.marker_halvings;
   const auto left = std::erase_if(current_.markers, [this](const MarkerRecord& marker) {
     return marker.kind == static_cast<std::uint8_t>(MarkerKind::data) && (marker.reserved & data_marker_mask_) != 0;

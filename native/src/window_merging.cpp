@@ -30,7 +30,7 @@ double mean_square(const std::vector<Window>& windows) {
 
 // What joining two neighbours adds to the sum of squared errors, and for the empty windows between them.
 double cost(const Window& a, const Window& b, double square) {
-  const double gap = static_cast<double>(b.index - a.index - a.length);
+  const auto gap = static_cast<double>(b.index - a.index - a.length);
   const double left = a.length;
   const double right = b.length;
   const double joined = static_cast<double>(a.bytes + b.bytes) / (left + gap + right);

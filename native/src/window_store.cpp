@@ -96,7 +96,7 @@ void WindowStore::release(Stream& stream) {
 
 void WindowStore::copy_bytes(const Stream& stream, std::vector<std::uint8_t>& out) const {
   for (std::uint32_t at = stream.head; at != kNoChunk; at = chunks_[at].next) {
-    const auto data = chunks_[at].data.begin();
+    const std::uint8_t* data = chunks_[at].data.data();
     out.insert(out.end(), data, data + (at == stream.tail ? stream.tail_used : kChunkData));
   }
   out.insert(out.end(), stream.staged.begin(), stream.staged.begin() + stream.staged_used);

@@ -31,6 +31,8 @@ inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
   return static_cast<std::uint32_t>(std::min<std::int64_t>(ns, std::numeric_limits<std::uint32_t>::max()));
 }
 
+inline constexpr std::uint64_t kProvenPackets = 4;
+
 struct alignas(64) HotFlow {
   // First line: all that a packet in a run changes. A run is what the open message gets in order, within one
   // burst; what it adds to message and window is told by the totals, and noted by end_run() and close_window().
@@ -43,6 +45,7 @@ struct alignas(64) HotFlow {
   std::int64_t window_index = 0;
   std::uint32_t longest_gap_ns = 0;  // in the run
   bool in_run = false;
+  bool was_proven = false;  // in an interval before
 
   // Second line. Message, burst and window hold what came after their `before` totals.
   std::uint64_t window_bytes_before = 0;
@@ -61,6 +64,8 @@ struct alignas(64) HotFlow {
 
   [[nodiscard]] std::uint64_t packets() const noexcept { return std::uint64_t{data_packets} + other_packets; }
   [[nodiscard]] std::int64_t latest_ns() const noexcept { return in_run ? std::max(last_ns, last_data_ns) : last_ns; }
+  // Whether it has sent more than a scan would: those make room for others last.
+  [[nodiscard]] bool is_proven() const noexcept { return was_proven || packets() >= kProvenPackets; }
   [[nodiscard]] bool burst_is_open() const noexcept { return data_packets != burst_packets_before; }
 
   // Adds the run to what it belongs to. Everything but packets of a run has to do this first.

@@ -22,7 +22,7 @@ inline constexpr unsigned kHistogramCells = 64;
 // The exponent of a double and the first bit behind it are the cell: of all ways to get there the one with the
 // fewest instructions. Rounding, above 2^53, changes nothing: those values are in the last cell.
 [[nodiscard]] constexpr unsigned histogram_cell(std::uint64_t value) noexcept {
-  constexpr std::uint64_t kZeroExponent = 2 * 1023;
+  constexpr std::uint64_t kZeroExponent = 2046;  // twice the exponent of 1
   if (value < 2) return static_cast<unsigned>(value);
   const auto limited = static_cast<std::int64_t>(value >> 62 == 0 ? value : std::uint64_t{1} << 62);
   const std::uint64_t cell = (std::bit_cast<std::uint64_t>(static_cast<double>(limited)) >> 51) - kZeroExponent;

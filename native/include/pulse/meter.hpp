@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
@@ -83,6 +84,8 @@ class Meter {
   [[nodiscard]] std::uint32_t find_flow(const ShortKey& key, std::uint64_t hash,
                                         const PacketRecord& packet) const noexcept;
   void prefetch_flow(std::uint32_t slot, bool whole) const noexcept;
+  struct Run;
+  void on_middle(Run& run, const PacketLane& lane, std::int64_t ns, std::uint32_t wire_bytes);
   template <typename Block>
   std::size_t take_run(const Block& block, const Sighting* packets, std::size_t first, std::size_t end);
   void begin_burst_in_run(std::uint32_t slot, std::int64_t gap_ns, std::int64_t ns);
@@ -147,6 +150,7 @@ class Meter {
     const FlowRecord& record = cold_[slot].record;
     return {record.src, record.dst, record.dest_qpn};
   }
+  [[nodiscard]] std::uint32_t oldest_newcomer();
   void evict_coldest();
   void remove_flow(std::uint32_t slot);
   void flush_messages(std::uint32_t slot);
@@ -178,6 +182,11 @@ class Meter {
   std::vector<OpenMessage> done_;      // scratch of record_messages()
   std::vector<PacketRecord> parsed_;   // scratch of update_batch()
   std::uint32_t next_flow_ = 0;
+  struct Newcomer {
+    std::uint32_t slot;
+    std::uint32_t flow;
+  };
+  std::deque<Newcomer> newcomers_;  // flows in the order of their making; some have been proven or gone since
   std::uint32_t eviction_hand_ = 0;
   std::uint32_t evicted_records_ = 0;  // of this interval
   struct Overflow {

@@ -66,7 +66,7 @@ test-python: setup tools
 	$(BIN)/python -m pytest -m 'not slow'
 
 # The core on the processor that DPUs have, emulated.
-test-arm: .venv/bin/python-ready
+test-arm: .venv/python-ready
 	@for tool in $(ARM_CXX) $(QEMU_ARM); do \
 	  command -v $$tool >/dev/null || { echo "test-arm skipped: there is no $$tool (Debian: g++-aarch64-linux-gnu, qemu-user)"; exit 0; }; \
 	done; \

@@ -4,6 +4,9 @@ PYTHON310 ?= python3.10
 CXX ?= g++
 FUZZ_CXX ?= clang++
 FUZZ_SECONDS ?= 60
+ARM_CXX ?= aarch64-linux-gnu-g++
+QEMU_ARM ?= qemu-aarch64
+ARM_FLAGS ?=
 
 BIN := .venv/bin
 NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt)
@@ -13,7 +16,7 @@ EXTENSION_SOURCES := $(filter-out native/tests/% native/fuzz/% native/bench/%,$(
 MODULES := .venv/modules-$(firstword $(shell find dpu_app host_ctl sim bench native/pulse_native -name '*.py' | sort | cksum))
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
-.PHONY: setup tools test test-native test-sanitizers test-python test-py310 lint lint-python lint-native \
+.PHONY: setup tools test test-native test-sanitizers test-python test-py310 test-arm lint lint-python lint-native \
   lint-deep format demo bench fuzz nightly clean
 
 setup: .venv/native-built
@@ -61,6 +64,17 @@ test-sanitizers: .venv/python-ready
 
 test-python: setup tools
 	$(BIN)/python -m pytest -m 'not slow'
+
+# The core on the processor that DPUs have, emulated.
+test-arm: .venv/python-ready
+	@for tool in $(ARM_CXX) $(QEMU_ARM); do \
+	  command -v $$tool >/dev/null || { echo "test-arm skipped: there is no $$tool (Debian: g++-aarch64-linux-gnu, qemu-user)"; exit 0; }; \
+	done; \
+	set -e; \
+	$(CMAKE) -B build/arm -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=$(ARM_CXX) \
+	  -DCMAKE_CXX_FLAGS='$(ARM_FLAGS)' -DCMAKE_EXE_LINKER_FLAGS=-static -DPULSE_WERROR=ON; \
+	$(BIN)/cmake --build build/arm --target pulse_tests; \
+	$(QEMU_ARM) build/arm/pulse_tests
 
 # DPU images carry Python 3.10: the package built for it, with what runs on a DPU and its tests alone.
 test-py310:
@@ -111,7 +125,7 @@ fuzz: .venv/python-ready
 	  -DPULSE_SANITIZE=address,undefined,fuzzer-no-link
 	$(BIN)/cmake --build build/fuzz
 
-nightly: test test-py310 lint lint-deep fuzz
+nightly: test test-py310 test-arm lint lint-deep fuzz
 	for target in build/fuzz/fuzz_*; do \
 	  [ -x $$target ] && [ -f $$target ] || continue; \
 	  $$target -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=4096 || exit 1; \

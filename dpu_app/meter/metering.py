@@ -18,7 +18,15 @@ from dpu_app.wire.tables import TABLE_DTYPES, Tables, WindowBlob
 from pulse_native import Interval, Meter, PacketBatch
 
 _PACKETS_PREFIX = "packets_"
-_METER_LOSSES = ("flows_lost", "packets_lost", "records_lost", "windows_lost", "window_doublings")
+_METER_LOSSES = (
+    "flows_lost",
+    "packets_lost",
+    "records_lost",
+    "windows_lost",
+    "windows_averaged",
+    "burst_gap_doublings",
+    "marker_halvings",
+)
 _MAX_CLOCK_PAIRS_KEPT = 1024
 
 
@@ -31,7 +39,7 @@ class MeteringConfig:
     burst_gap_ns: int = 50_000
     max_flows: int = 16_384
     idle_ns: int = 600_000_000_000
-    window_budget_bytes: int = 16 << 20
+    window_budget_bytes: int = 5 << 20
 
     def __post_init__(self) -> None:
         if self.interval_ns < 1_000_000:
@@ -198,4 +206,5 @@ def measure(
 def tables_of(interval: Interval) -> Tables:
     """Return the tables of a frame that hold what the meter cut."""
     arrays: dict[str, Any] = {name: getattr(interval, name) for name in TABLE_DTYPES}
-    return Tables.of(arrays, WindowBlob(interval.begin_ns, interval.window_ns, interval.windows))
+    windows = WindowBlob(interval.begin_ns, interval.window_ns, series=interval.series)
+    return Tables.of(arrays, windows)

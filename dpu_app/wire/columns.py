@@ -7,6 +7,7 @@ neighbours are alike there. Times are stored as differences, see `TIME_COLUMNS`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,16 @@ TIME_COLUMNS: dict[str, str | None] = {
 
 def pack_columns(table: NDArray[np.void]) -> bytes:
     """Return the column bytes of a one-dimensional structured array, rows x itemsize bytes."""
-    parts: list[bytes] = []
+    return b"".join(packed_columns(table))
+
+
+def packed_columns(table: NDArray[np.void]) -> Iterator[bytes]:
+    """Yield the same in parts, of which no two need be held: a table may fill most of a DPU's budget."""
     for name in _names(table.dtype):
-        column = table[name] if name not in TIME_COLUMNS else _difference(table, name)
-        planes = np.frombuffer(column.tobytes(), np.uint8).reshape(len(table), _width(table.dtype, name))
-        parts.append(np.ascontiguousarray(planes.T).tobytes())
-    return b"".join(parts)
+        column = np.ascontiguousarray(table[name]) if name not in TIME_COLUMNS else _difference(table, name)
+        planes = column.view(np.uint8).reshape(len(table), _width(table.dtype, name))
+        for place in range(planes.shape[1]):
+            yield planes[:, place].tobytes()
 
 
 def unpack_columns(data: bytes, dtype: np.dtype[Any], rows: int) -> NDArray[np.void]:
@@ -69,13 +74,13 @@ def _width(dtype: np.dtype[Any], name: str) -> int:
 
 # Differences and sums wrap around in 64 bits, so every pair of times survives.
 def _difference(table: NDArray[np.void], name: str) -> NDArray[np.uint64]:
-    times = np.ascontiguousarray(table[name]).view(np.uint64)
     reference = TIME_COLUMNS[name]
+    times = table[name].astype(np.uint64)
     if reference is not None:
-        return times - np.ascontiguousarray(table[reference]).view(np.uint64)
-    before = np.zeros_like(times)
-    before[1:] = times[:-1]
-    return times - before
+        times -= table[reference].astype(np.uint64)
+    else:
+        times[1:] -= table[name][:-1].astype(np.uint64)
+    return times
 
 
 def _restore(table: NDArray[np.void], name: str, reference: str | None) -> None:

@@ -98,29 +98,41 @@ class Frame:
 
 def encode_frame(frame: Frame) -> bytes:
     """Return the bytes of a frame. Raises FrameFormatError when a section is larger than readers accept."""
-    sections = {
-        name: [section.rows, section.raw_bytes, section.data]
-        for name, section in frame.tables.sections().items()
+    sections = frame.tables.sections()
+    fields: dict[str, Any] = {
+        "schema": frame.schema,
+        "nic": [frame.nic.machine, frame.nic.nic, list(frame.nic.addresses)],
+        "boot_id": frame.boot_id,
+        "sequence": frame.sequence,
+        "begin_ns": frame.begin_ns,
+        "end_ns": frame.end_ns,
+        "clock": [frame.clock.source, frame.clock.error_ns],
+        "clock_pairs": [list(pair) for pair in frame.clock_pairs],
+        "mode": [frame.mode.kind.value, frame.mode.sample_shift],
+        "losses": dict(frame.losses),
+        "packets": dict(frame.packets),
+        "counters": dict(frame.counters),
+        "final": frame.final,
     }
-    packed: bytes = msgpack.packb(
-        {
-            "schema": frame.schema,
-            "nic": [frame.nic.machine, frame.nic.nic, list(frame.nic.addresses)],
-            "boot_id": frame.boot_id,
-            "sequence": frame.sequence,
-            "begin_ns": frame.begin_ns,
-            "end_ns": frame.end_ns,
-            "clock": [frame.clock.source, frame.clock.error_ns],
-            "clock_pairs": [list(pair) for pair in frame.clock_pairs],
-            "mode": [frame.mode.kind.value, frame.mode.sample_shift],
-            "losses": dict(frame.losses),
-            "packets": dict(frame.packets),
-            "counters": dict(frame.counters),
-            "final": frame.final,
-            "sections": sections,
-        }
-    )
-    return packed
+    # Section by section: a packer of the whole would hold it twice more while it grows.
+    packer = msgpack.Packer()
+    parts: list[bytes] = [packer.pack_map_header(len(fields) + 1)]
+    for name, value in fields.items():
+        parts += [packer.pack(name), packer.pack(value)]
+    parts += [packer.pack("sections"), packer.pack_map_header(len(sections))]
+    for name, section in sections.items():
+        parts += [packer.pack(name), packer.pack_array_header(3)]
+        parts += [packer.pack(section.rows), packer.pack(section.raw_bytes)]
+        parts += [_binary_header(len(section.data)), section.data]
+    return b"".join(parts)
+
+
+def _binary_header(size: int) -> bytes:
+    """Return what msgpack writes before `size` bytes."""
+    for code, width in ((0xC4, 1), (0xC5, 2), (0xC6, 4)):
+        if size < 1 << (8 * width):
+            return bytes([code]) + size.to_bytes(width, "big")
+    raise FrameFormatError(f"a section of {size} bytes does not fit in a frame")
 
 
 def decode_frame(data: bytes) -> Frame:

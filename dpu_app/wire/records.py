@@ -168,6 +168,17 @@ WINDOW = np.dtype(
     [("start_ns", "<i8"), ("flow", "<u4"), ("bytes", "<u4"), ("packets", "<u4"), ("reserved", "<u4")]
 )
 
+PIECE = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("bytes", "<u8"),
+        ("flow", "<u4"),
+        ("packets", "<u4"),
+        ("windows", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+
 HISTOGRAM = np.dtype([("flow", "<u4"), ("count", "<u4"), ("kind", "u1"), ("cell", "u1"), ("reserved", "<u2")])
 
 PACKET = np.dtype(

@@ -12,9 +12,10 @@ import zstandard
 from numpy.typing import NDArray
 
 from dpu_app.wire import records
-from dpu_app.wire.columns import pack_columns, unpack_columns
+from dpu_app.wire.columns import packed_columns, unpack_columns
 from dpu_app.wire.errors import FrameFormatError
-from pulse_native import decode_windows
+from dpu_app.wire.pieces import pieces_of, spread_pieces
+from pulse_native import decode_series, decode_windows
 
 TABLE_DTYPES: dict[str, np.dtype[Any]] = {
     "flows": records.FLOW,
@@ -26,12 +27,13 @@ TABLE_DTYPES: dict[str, np.dtype[Any]] = {
     "histograms": records.HISTOGRAM,
 }
 WINDOWS = "windows"
+SERIES = "series"
 
 MAX_SECTION_BYTES = 64 << 20
 """Largest section after decompression; a larger one is refused before memory is taken for it."""
 
-MAX_WINDOWS = 1 << 23
-"""Most windows decoded from one frame."""
+MAX_WINDOWS = 1 << 24
+"""Most windows decoded from one frame, and most that pieces are spread to."""
 
 _ZSTD_LEVEL = 3
 
@@ -71,31 +73,46 @@ class Section:
     @classmethod
     def of(cls, rows: int, raw: bytes) -> Section:
         """Compress `raw`. Raises FrameFormatError when it is larger than readers accept."""
-        if len(raw) > MAX_SECTION_BYTES:
+        return cls.of_parts(rows, len(raw), (raw,))
+
+    @classmethod
+    def of_parts(cls, rows: int, raw_bytes: int, parts: Iterable[bytes]) -> Section:
+        """Compress what follows one another in `parts`, `raw_bytes` together, as `of` does."""
+        if raw_bytes > MAX_SECTION_BYTES:
             raise FrameFormatError(
-                f"a section of {len(raw)} bytes exceeds the {MAX_SECTION_BYTES} that readers accept"
+                f"a section of {raw_bytes} bytes exceeds the {MAX_SECTION_BYTES} that readers accept"
             )
         compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_content_size=True)
-        return cls(rows, len(raw), compressor.compress(raw))
+        stream = compressor.compressobj(size=raw_bytes)
+        data = [stream.compress(part) for part in parts]
+        return cls(rows, raw_bytes, b"".join([*data, stream.flush()]))
 
 
 @dataclass(frozen=True, slots=True)
 class WindowBlob:
-    """Windows of all flows in the encoding of the meter (docs/wire-format.md)."""
+    """Windows of all flows, still encoded (docs/wire-format.md): `series`, or `blob` in older frames."""
 
     begin_ns: int
     window_ns: int
-    blob: bytes
+    blob: bytes = b""
+    series: bytes = b""
 
     def decode(self) -> NDArray[np.void]:
-        """Return WINDOW records, ascending by flow and time. Raises FrameFormatError on damage."""
+        """Return PIECE records, ascending by flow and time. Raises FrameFormatError on damage.
+
+        A row of one window is exact; of one with more, where the meter was over its budget, the sums are.
+        """
         try:
-            return decode_windows(self.blob, self.begin_ns, self.window_ns, MAX_WINDOWS)
+            if self.series:
+                return decode_series(self.series, self.window_ns, MAX_WINDOWS)
+            if self.blob:
+                return pieces_of(decode_windows(self.blob, self.begin_ns, self.window_ns, MAX_WINDOWS))
         except (ValueError, OverflowError) as error:
             raise FrameFormatError(str(error)) from error
+        return np.empty(0, records.PIECE)
 
 
-_NO_WINDOWS = WindowBlob(0, 1, b"\0")
+_NO_WINDOWS = WindowBlob(0, 1)
 _WINDOW_HEADER_BYTES = 16
 
 
@@ -162,29 +179,38 @@ class Tables:
     def window_blob(self) -> WindowBlob:
         """Windows, still encoded; empty when none were sent."""
         if self._windows is None:
-            section = self._sections.get(WINDOWS)
-            self._windows = _NO_WINDOWS if section is None else _unpack_windows(section)
+            self._windows = _unpack_windows(self._sections)
         return self._windows
 
-    def windows(self) -> NDArray[np.void]:
-        """Return WINDOW records, decoded anew each time: they may be many."""
+    def pieces(self) -> NDArray[np.void]:
+        """Return PIECE records, decoded anew each time: they may be many."""
         return self.window_blob.decode()
+
+    def windows(self) -> NDArray[np.void]:
+        """Return WINDOW records; what is known only by sums is spread evenly, and the sums stay exact."""
+        pieces = self.pieces()
+        if pieces["windows"].sum(dtype=np.uint64) > MAX_WINDOWS:
+            raise FrameFormatError(f"pieces cover more than {MAX_WINDOWS} windows: spread those of one flow")
+        return spread_pieces(pieces, self.window_blob.window_ns)
 
     def sections(self) -> dict[str, Section]:
         """Return all sections, compressing what has not been yet; sections of unknown names are passed on."""
         sections = dict(self._sections)
         for name, array in self._arrays.items():
             if name not in sections:
-                sections[name] = Section.of(len(array), pack_columns(array))
-        if self._windows is not None and WINDOWS not in sections and self._windows != _NO_WINDOWS:
-            sections[WINDOWS] = Section.of(0, _pack_windows(self._windows))
+                sections[name] = Section.of_parts(len(array), array.nbytes, packed_columns(array))
+        windows = self._windows
+        if windows not in (None, _NO_WINDOWS) and not {WINDOWS, SERIES} & sections.keys():
+            name, content = (SERIES, windows.series) if windows.series else (WINDOWS, windows.blob)
+            size = _WINDOW_HEADER_BYTES + len(content)
+            sections[name] = Section.of_parts(0, size, (_window_header(windows), content))
         return sections
 
     def decode_all(self, names: Iterable[str] = (*TABLE_DTYPES, WINDOWS)) -> None:
         """Decode the named tables now, so that damage shows here. Raises FrameFormatError."""
         for name in names:
             if name == WINDOWS:
-                self.windows()
+                self.pieces()
             else:
                 self._table(name)
 
@@ -211,18 +237,26 @@ def _unpack_table(name: str, section: Section, dtype: np.dtype[Any]) -> NDArray[
     return unpack_columns(section.raw(name), dtype, section.rows)
 
 
-def _pack_windows(windows: WindowBlob) -> bytes:
-    return (
-        windows.begin_ns.to_bytes(8, "little", signed=True)
-        + windows.window_ns.to_bytes(8, "little")
-        + windows.blob
-    )
+def _window_header(windows: WindowBlob) -> bytes:
+    return windows.begin_ns.to_bytes(8, "little", signed=True) + windows.window_ns.to_bytes(8, "little")
 
 
-def _unpack_windows(section: Section) -> WindowBlob:
-    raw = section.raw(WINDOWS)
-    if len(raw) < _WINDOW_HEADER_BYTES:
-        raise FrameFormatError(f"section {WINDOWS} of {len(raw)} bytes is shorter than its header")
-    return WindowBlob(
-        int.from_bytes(raw[:8], "little", signed=True), int.from_bytes(raw[8:16], "little"), raw[16:]
+def _unpack_windows(sections: Mapping[str, Section]) -> WindowBlob:
+    blobs: dict[str, bytes] = {}
+    header = None
+    for name in (WINDOWS, SERIES):
+        if name not in sections:
+            continue
+        raw = sections[name].raw(name)
+        if len(raw) < _WINDOW_HEADER_BYTES:
+            raise FrameFormatError(f"section {name} of {len(raw)} bytes is shorter than its header")
+        if header is not None:
+            raise FrameFormatError(f"there is a section {WINDOWS} and a section {SERIES}")
+        header, blobs[name] = raw[:_WINDOW_HEADER_BYTES], raw[_WINDOW_HEADER_BYTES:]
+    if header is None:
+        return _NO_WINDOWS
+    begin_ns, window_ns = (
+        int.from_bytes(header[:8], "little", signed=True),
+        int.from_bytes(header[8:], "little"),
     )
+    return WindowBlob(begin_ns, window_ns, blobs.get(WINDOWS, b""), blobs.get(SERIES, b""))

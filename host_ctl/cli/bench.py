@@ -39,7 +39,7 @@ class Seeds(str, Enum):
 def _root(context: typer.Context) -> None:
     """Measure Pulse on runs whose truth is known."""
     if context.invoked_subcommand is None:
-        raise UsageError("give pulse bench scenarios or pulse bench align")
+        raise UsageError("give pulse bench scenarios, pulse bench align or pulse bench measure")
 
 
 @bench_app.command()
@@ -99,3 +99,25 @@ def align(
     from bench.align import report_align
 
     return 0 if report_align(quick=quick, as_json=as_json, write=write) else _BROKEN_BOUND
+
+
+class MeasurePart(str, Enum):
+    """Parts of the measurement table."""
+
+    PATH = "path"
+    MEMORY = "memory"
+    WINDOWS = "windows"
+
+
+@bench_app.command()
+def measure(
+    part: Annotated[list[MeasurePart] | None, typer.Option(help="Only this part; may be repeated.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer cases, fewer repetitions.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+) -> None:
+    """Measure what the core costs per packet and keeps in memory, beside goals and floor."""
+    from bench.measure.report import PARTS
+    from bench.measure.report import measure as run
+
+    text, data = run(tuple(one.value for one in part) if part else PARTS, quick=quick)
+    write(json.dumps(data, indent=1) + "\n" if as_json else text)

@@ -15,6 +15,7 @@
 #include "pulse/marker_hash.hpp"
 #include "pulse/meter.hpp"
 #include "pulse/window_blob.hpp"
+#include "pulse/window_series.hpp"
 
 namespace py = pybind11;
 
@@ -31,13 +32,19 @@ py::array_t<T> to_array(std::vector<T>&& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(memory->size()), memory->data(), owner);
 }
 
+// A copy; the vector is gone when it has been made.
+py::bytes to_bytes(std::vector<std::uint8_t>&& values) {
+  const std::vector<std::uint8_t> owned = std::move(values);
+  return {reinterpret_cast<const char*>(owned.data()), owned.size()};
+}
+
 // Interval with its vectors handed over to NumPy.
 struct PythonInterval {
   std::int64_t begin_ns;
   std::int64_t end_ns;
   std::uint64_t window_ns;
   py::array flows, messages, controls, bursts, markers, events, histograms;
-  py::bytes windows;
+  py::bytes series;
   py::dict counters;
 };
 
@@ -52,7 +59,9 @@ py::dict counters_of(const IntervalCounters& counters) {
   result["flows_lost"] = counters.flows_lost;
   result["packets_lost"] = counters.packets_lost;
   result["records_lost"] = counters.records_lost;
-  result["window_doublings"] = counters.window_doublings;
+  result["burst_gap_doublings"] = counters.burst_gap_doublings;
+  result["marker_halvings"] = counters.marker_halvings;
+  result["windows_averaged"] = counters.windows_averaged;
   result["windows_lost"] = counters.windows_lost;
   return result;
 }
@@ -68,7 +77,7 @@ PythonInterval to_python(Interval&& interval) {
           to_array(std::move(interval.markers)),
           to_array(std::move(interval.events)),
           to_array(std::move(interval.histograms)),
-          py::bytes(reinterpret_cast<const char*>(interval.windows.data()), interval.windows.size()),
+          to_bytes(std::move(interval.series)),
           counters_of(interval.counters)};
 }
 
@@ -114,6 +123,12 @@ class LockedMeter {
     return to_python(std::move(interval));
   }
 
+  std::size_t memory_bytes() {
+    const py::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
+    return meter_.memory_bytes();
+  }
+
   std::size_t flow_count() {
     const py::gil_scoped_release release;
     const std::lock_guard lock(mutex_);
@@ -127,16 +142,26 @@ class LockedMeter {
 
 std::unique_ptr<LockedMeter> make_meter(std::uint64_t window_ns, std::int64_t burst_gap_ns, std::uint32_t max_flows,
                                         std::int64_t idle_ns, bool steered, std::uint32_t sample_shift,
-                                        std::size_t window_budget_bytes, std::size_t max_records) {
+                                        std::size_t window_budget_bytes, std::size_t max_records,
+                                        std::size_t record_budget_bytes, std::size_t max_bursts,
+                                        std::size_t max_data_markers) {
   return std::make_unique<LockedMeter>(MeterConfig{window_ns, burst_gap_ns, max_flows, idle_ns, steered, sample_shift,
-                                                   window_budget_bytes, max_records});
+                                                   window_budget_bytes, max_records, record_budget_bytes, max_bursts,
+                                                   max_data_markers});
+}
+
+std::span<const std::uint8_t> bytes_of(const py::bytes& blob) {
+  const auto text = static_cast<std::string_view>(blob);
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
 py::array_t<WindowRecord> windows_of(const py::bytes& blob, std::int64_t begin_ns, std::uint64_t window_ns,
                                      std::size_t max_windows) {
-  const auto text = static_cast<std::string_view>(blob);
-  const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
-  return to_array(decode_windows(bytes, begin_ns, window_ns, max_windows));
+  return to_array(decode_windows(bytes_of(blob), begin_ns, window_ns, max_windows));
+}
+
+py::array_t<PieceRecord> series_of(const py::bytes& section, std::uint64_t window_ns, std::size_t max_rows) {
+  return to_array(decode_series(bytes_of(section), window_ns, max_rows));
 }
 
 std::uint64_t checked_lower_bound(unsigned cell) {
@@ -158,7 +183,7 @@ void bind_interval(py::module_& module) {
       .def_readonly("markers", &PythonInterval::markers)
       .def_readonly("events", &PythonInterval::events)
       .def_readonly("histograms", &PythonInterval::histograms)
-      .def_readonly("windows", &PythonInterval::windows)
+      .def_readonly("series", &PythonInterval::series)
       .def_readonly("counters", &PythonInterval::counters);
 }
 
@@ -172,7 +197,9 @@ void bind_meter(py::module_& module) {
            py::arg("burst_gap_ns") = defaults.burst_gap_ns, py::arg("max_flows") = defaults.max_flows,
            py::arg("idle_ns") = defaults.idle_ns, py::arg("steered") = defaults.steered,
            py::arg("sample_shift") = defaults.sample_shift,
-           py::arg("window_budget_bytes") = defaults.window_budget_bytes, py::arg("max_records") = defaults.max_records)
+           py::arg("window_budget_bytes") = defaults.window_budget_bytes, py::arg("max_records") = defaults.max_records,
+           py::arg("record_budget_bytes") = defaults.record_budget_bytes, py::arg("max_bursts") = defaults.max_bursts,
+           py::arg("max_data_markers") = defaults.max_data_markers)
       .def("update", &LockedMeter::update, py::arg("batch"), py::arg("start") = 0, py::arg("until_ns") = py::none(),
            "Take packets up to the first at or after `until_ns`; return its index.")
       .def("update_records", &LockedMeter::update_records, py::arg("records").noconvert(), "Take PACKET records.")
@@ -188,9 +215,12 @@ void bind_meter(py::module_& module) {
             return meter.cut(begin_ns, end_ns, true);
           },
           py::arg("begin_ns"), py::arg("end_ns"), "Like cut(), with the messages that have not ended.")
-      .def_property_readonly("flow_count", &LockedMeter::flow_count);
+      .def_property_readonly("flow_count", &LockedMeter::flow_count)
+      .def_property_readonly("memory_bytes", &LockedMeter::memory_bytes);
   module.def("decode_windows", &windows_of, py::arg("blob"), py::arg("begin_ns"), py::arg("window_ns"),
              py::arg("max_windows") = std::size_t{1} << 24, "Return the WINDOW records of a windows section.");
+  module.def("decode_series", &series_of, py::arg("section"), py::arg("window_ns"),
+             py::arg("max_rows") = std::size_t{1} << 24, "Return the PIECE records of a series section.");
   module.def("data_marker_hash", &data_marker_hash, py::arg("psn"), py::arg("dest_qpn"));
   module.def("ack_marker_hash", &ack_marker_hash, py::arg("psn"), py::arg("msn"));
   module.def("histogram_cell", &histogram_cell, py::arg("value"));

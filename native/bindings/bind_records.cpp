@@ -22,6 +22,7 @@ void register_dtypes() {
   PYBIND11_NUMPY_DTYPE(MarkerRecord, ns, flow, psn, msn, kind, reserved, life);
   PYBIND11_NUMPY_DTYPE(EventRecord, start_ns, end_ns, flow, psn, count, kind, reserved);
   PYBIND11_NUMPY_DTYPE(WindowRecord, start_ns, flow, bytes, packets, reserved);
+  PYBIND11_NUMPY_DTYPE(PieceRecord, start_ns, bytes, flow, packets, windows, reserved);
   PYBIND11_NUMPY_DTYPE(HistogramRecord, flow, count, kind, cell, reserved);
   PYBIND11_NUMPY_DTYPE(PacketRecord, ns, src, dst, wire_bytes, payload_bytes, dest_qpn, psn, dma_bytes, immediate, msn,
                        src_qpn, udp_sport, opcode, syndrome, ecn, ack_req, family, outcome);
@@ -36,6 +37,7 @@ py::dict record_dtypes() {
   dtypes["MARKER"] = py::dtype::of<MarkerRecord>();
   dtypes["EVENT"] = py::dtype::of<EventRecord>();
   dtypes["WINDOW"] = py::dtype::of<WindowRecord>();
+  dtypes["PIECE"] = py::dtype::of<PieceRecord>();
   dtypes["HISTOGRAM"] = py::dtype::of<HistogramRecord>();
   dtypes["PACKET"] = py::dtype::of<PacketRecord>();
   return dtypes;

@@ -67,7 +67,7 @@ class Interval:
     def end_ns(self) -> int: ...
     @property
     def window_ns(self) -> int:
-        """Width of the windows in `windows`: the configured one, or wider when the budget was exceeded."""
+        """Width of a window."""
     @property
     def flows(self) -> NDArray[np.void]:
         """FLOW records of the flows that had packets, ascending by flow."""
@@ -87,8 +87,8 @@ class Interval:
     def histograms(self) -> NDArray[np.void]:
         """HISTOGRAM records, one for each cell that is not empty."""
     @property
-    def windows(self) -> bytes:
-        """Windows section, to be read by `decode_windows`."""
+    def series(self) -> bytes:
+        """Series section: the windows of all flows, to be read by `decode_series`."""
     @property
     def counters(self) -> dict[str, int]: ...
 
@@ -109,6 +109,9 @@ class Meter:
         sample_shift: int = ...,
         window_budget_bytes: int = ...,
         max_records: int = ...,
+        record_budget_bytes: int = ...,
+        max_bursts: int = ...,
+        max_data_markers: int = ...,
     ) -> None: ...
     def update(self, batch: PacketBatch, start: int = ..., until_ns: int | None = None) -> int:
         """Take packets from index `start` on, up to the first at or after `until_ns`.
@@ -124,11 +127,22 @@ class Meter:
     @property
     def flow_count(self) -> int:
         """Flows in the table now."""
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the meter has taken, with the interval that it is filling."""
 
 def decode_windows(blob: bytes, begin_ns: int, window_ns: int, max_windows: int = ...) -> NDArray[np.void]:
-    """Return the WINDOW records of a windows section.
+    """Return the WINDOW records of a windows section, which frames of version 0.1 have.
 
     Raises ValueError when the section is damaged or holds more than `max_windows` windows.
+    """
+
+def decode_series(section: bytes, window_ns: int, max_rows: int = ...) -> NDArray[np.void]:
+    """Return the PIECE records of a series section, ascending by flow and time.
+
+    A row of one window is exact; of more the sums are.
+
+    Raises ValueError when the section is damaged or holds more than `max_rows` entries.
     """
 
 def data_marker_hash(psn: int, dest_qpn: int) -> int:

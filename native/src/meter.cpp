@@ -31,13 +31,9 @@ MeterConfig checked(const MeterConfig& config) {
   demand(config.idle_ns > 0, "idle_ns is " + std::to_string(config.idle_ns) + ", must be positive");
   demand(config.sample_shift <= 24, "sample_shift is " + std::to_string(config.sample_shift) + ", must be at most 24");
   demand(config.max_records >= 1, "max_records must be positive");
+  demand(config.max_bursts >= 1, "max_bursts must be positive");
+  demand(config.max_data_markers >= 1, "max_data_markers must be positive");
   return config;
-}
-
-unsigned max_window_shift(std::uint64_t window_ns) {
-  unsigned shift = 0;
-  while (window_ns << (shift + 1) <= kMaxWindowNs) ++shift;
-  return shift;
 }
 
 MessagePacket message_packet(const PacketRecord& packet, const PsnSighting& sighting) {
@@ -52,107 +48,40 @@ Meter::Meter(const MeterConfig& config)
       sees_every_packet_(!config.steered && config.sample_shift == 0),
       window_clock_(config.window_ns),
       table_(config.max_flows),
-      windows_(config.max_flows, config.window_budget_bytes, max_window_shift(config.window_ns)),
-      pairing_(config.max_flows) {
+      windows_(config.max_flows, config.window_budget_bytes),
+      pairing_(config.max_flows),
+      burst_gap_ns_(config.burst_gap_ns) {
   // Address space only; memory is used as flows appear.
   hot_.reserve(config.max_flows);
+  gaps_.reserve(config.max_flows);
   cold_.reserve(config.max_flows);
+  reserve_records(current_);
   done_.reserve(16);
   parsed_.resize(kBlock);
 }
 
-void Meter::update(std::span<const PacketRecord> packets) {
-  for (std::size_t at = 0; at < packets.size(); at += kBlock) {
-    update_block(packets.subspan(at, std::min(kBlock, packets.size() - at)));
-  }
-}
-
-std::size_t Meter::update_batch(const PacketBatch& batch, std::size_t start, std::optional<std::int64_t> until_ns) {
-  std::size_t at = start;
-  bool more = true;
-  while (more && at < batch.size()) {
-    std::size_t count = 0;
-    for (; count < kBlock && at < batch.size(); ++count, ++at) {
-      if (until_ns && batch.ns()[at] >= *until_ns) {
-        more = false;
-        break;
-      }
-      parsed_[count].outcome = static_cast<std::uint8_t>(
-          parse_packet(batch.data(at), batch.link_types()[at], batch.wire_bytes()[at], parsed_[count]));
-      parsed_[count].ns = batch.ns()[at];
-    }
-    update_block(std::span(parsed_).first(count));
-  }
-  return at;
-}
-
-// Three passes, so that the cache misses of different packets overlap: hash and
-// fetch the index, find the slots and fetch the flows, update.
-void Meter::update_block(std::span<const PacketRecord> packets) {
-  std::array<std::uint64_t, kBlock> hashes;
-  std::array<std::uint32_t, kBlock> slots;
-  constexpr auto kRoce = static_cast<std::uint8_t>(ParseOutcome::roce);
-  for (std::size_t i = 0; i < packets.size(); ++i) {
-    const std::uint8_t outcome = std::min<std::uint8_t>(packets[i].outcome, kParseOutcomes - 1);
-    ++current_.counters.outcomes[outcome];
-    if (outcome != kRoce) continue;
-    // Packets come in trains: most have the flow of the packet before.
-    const bool in_train = i > 0 && packets[i - 1].outcome == kRoce && flow_key(packets[i - 1]) == flow_key(packets[i]);
-    if (in_train) {
-      hashes[i] = hashes[i - 1];
-      continue;
-    }
-    hashes[i] = table_.hash(flow_key(packets[i]));
-    table_.prefetch(hashes[i]);
-  }
-  std::size_t before = packets.size();  // the last packet whose slot was looked up
-  for (std::size_t i = 0; i < packets.size(); ++i) {
-    if (packets[i].outcome != kRoce) continue;
-    if (before != packets.size() && hashes[before] == hashes[i] && flow_key(packets[before]) == flow_key(packets[i])) {
-      slots[i] = slots[before];
-      continue;
-    }
-    before = i;
-    slots[i] = table_.find(flow_key(packets[i]), hashes[i]);
-    if (slots[i] != kNoSlot) prefetch_flow(slots[i]);
-  }
-  block_is_stale_ = false;
-  for (std::size_t i = 0; i < packets.size(); ++i) {
-    if (packets[i].outcome != kRoce) continue;
-    std::uint32_t slot = slots[i];
-    if (slot == kNoSlot || block_is_stale_) slot = table_.find(flow_key(packets[i]), hashes[i]);
-    if (slot == kNoSlot) slot = create_flow(packets[i], hashes[i]);
-    on_packet(slot, packets[i]);
-  }
-}
-
-// What a packet of a running message reads and writes.
-void Meter::prefetch_flow(std::uint32_t slot) const noexcept {
-  const auto* flow = reinterpret_cast<const std::byte*>(&hot_[slot]);
-  __builtin_prefetch(flow, 1);
-  __builtin_prefetch(flow + 64, 1);
-  const ColdFlow& cold = cold_[slot];
-  __builtin_prefetch(&cold.gaps.counts[histogram_cell(1'000)], 1);
-  __builtin_prefetch(&cold.gaps.counts[histogram_cell(100'000)], 1);
-  windows_.prefetch(slot);
-}
-
 void Meter::on_packet(std::uint32_t slot, const PacketRecord& packet) {
   HotFlow& flow = hot_[slot];
-  const std::int64_t idle_ns = packet.ns - flow.last_ns;
-  if (flow.packets == 0) {
+  flow.end_run();
+  const std::int64_t idle_ns = elapsed_ns(flow.last_ns, packet.ns);
+  if (flow.packets() == 0) {
     cold_[slot].record.first_ns = packet.ns;
   } else if (idle_ns < 0) {
     cold_[slot].record.first_ns = std::min(cold_[slot].record.first_ns, packet.ns);
   }
   flow.last_ns = std::max(flow.last_ns, packet.ns);
-  flow.packets += 1;
   flow.wire_bytes += packet.wire_bytes;
   if (packet.ecn == kEcnCongestionExperienced) {
     cold_[slot].record.ecn_ce += 1;
     note_event(slot, EventKind::ecn_ce, packet.psn, 1, packet.ns);
   }
-  switch (opcode_traits(packet.opcode).group) {
+  dispatch(slot, packet, idle_ns);
+  flow.begin_run();
+}
+
+void Meter::dispatch(std::uint32_t slot, const PacketRecord& packet, std::int64_t idle_ns) {
+  const OpcodeGroup group = opcode_traits(packet.opcode).group;
+  switch (group) {
     case OpcodeGroup::request:
     case OpcodeGroup::read_request:
     case OpcodeGroup::atomic:
@@ -160,42 +89,25 @@ void Meter::on_packet(std::uint32_t slot, const PacketRecord& packet) {
       return on_request(slot, packet, idle_ns);
     case OpcodeGroup::read_response:
       return on_response(slot, packet, idle_ns);
-    case OpcodeGroup::acknowledge:
-      return on_acknowledge(slot, packet);
-    case OpcodeGroup::atomic_response:
-      return acknowledge_up_to(slot, packet.psn, packet.ns, true);
-    case OpcodeGroup::cnp:
-      cold_[slot].record.cnp += 1;
-      return note_event(slot, EventKind::cnp, packet.psn, 1, packet.ns);
-    case OpcodeGroup::other:
-      return;
+    default:
+      break;
+  }
+  hot_[slot].other_packets += 1;
+  if (group == OpcodeGroup::acknowledge) {
+    on_acknowledge(slot, packet);
+  } else if (group == OpcodeGroup::atomic_response) {
+    acknowledge_up_to(slot, packet.psn, packet.ns, true);
+  } else if (group == OpcodeGroup::cnp) {
+    cold_[slot].record.cnp += 1;
+    note_event(slot, EventKind::cnp, packet.psn, 1, packet.ns);
   }
 }
 
 void Meter::on_request(std::uint32_t slot, const PacketRecord& packet, std::int64_t idle_ns) {
   HotFlow& flow = hot_[slot];
-  const OpcodeTraits& traits = opcode_traits(packet.opcode);
-  const PsnContext context{idle_ns, starts_message(traits.place), !sees_every_packet_};
+  const PsnContext context{idle_ns, starts_message(opcode_traits(packet.opcode).place), !sees_every_packet_};
   const PsnSighting sighting = classify_psn(flow.psn_next, cold_[slot].psns, packet.psn, context);
   count_data(slot, packet);
-  if (sighting.sight == Sight::next && traits.place == MessagePlace::middle && flow.message.packets != 0) {
-    OpenMessage& message = flow.message;
-    const std::int64_t gap_ns = packet.ns - message.last_ns;
-    if (gap_ns > message.longest_gap_ns) {
-      message.longest_gap_ns =
-          static_cast<std::uint32_t>(std::min<std::int64_t>(gap_ns, std::numeric_limits<std::uint32_t>::max()));
-    }
-    message.last_ns = std::max(message.last_ns, packet.ns);
-    message.start_ns = std::min(message.start_ns, packet.ns);
-    message.last = sighting.position;
-    message.payload_bytes += packet.payload_bytes;
-    message.packets += 1;
-    if (packet.ack_req != 0) pairing_.sent(slot, packet.psn, packet.ns);
-    if (sees_every_packet_ && is_data_marker(packet.psn, packet.dest_qpn)) {
-      note_marker(slot, MarkerKind::data, packet);
-    }
-    return;
-  }
   on_boundary(slot, packet, sighting);
 }
 
@@ -328,11 +240,11 @@ void Meter::count_data(std::uint32_t slot, const PacketRecord& packet) {
   HotFlow& flow = hot_[slot];
   std::int64_t gap_ns = 0;
   if (flow.last_data_ns != kNever) {
-    gap_ns = std::max<std::int64_t>(packet.ns - flow.last_data_ns, 0);
-    cold_[slot].gaps.add(static_cast<std::uint64_t>(gap_ns));
-    if (gap_ns > config_.burst_gap_ns) close_burst(slot);
+    gap_ns = std::max<std::int64_t>(elapsed_ns(flow.last_data_ns, packet.ns), 0);
+    count_gap(slot, gap_ns);
+    if (gap_ns > burst_gap_ns_) close_burst(slot);
   }
-  if (flow.data_packets == flow.burst_packets_before) {
+  if (!flow.burst_is_open()) {
     flow.burst_first_ns = packet.ns;
     flow.burst_longest_gap_ns = 0;
     flow.last_data_ns = packet.ns;
@@ -340,32 +252,18 @@ void Meter::count_data(std::uint32_t slot, const PacketRecord& packet) {
     flow.burst_longest_gap_ns = std::max(flow.burst_longest_gap_ns, static_cast<std::uint32_t>(gap_ns));
     flow.last_data_ns = std::max(flow.last_data_ns, packet.ns);
   }
+  enter_window(slot, packet.ns);
   flow.data_packets += 1;
   flow.data_bytes += packet.payload_bytes;
-  const std::int64_t index = window_clock_.index(packet.ns);
-  // The second condition keeps the 32-bit sum from wrapping on made-up captures.
-  if (index != flow.window_index || flow.window_bytes > (1U << 31)) {
-    close_window(slot);
-    flow.window_index = index;
-  }
-  flow.window_bytes += packet.payload_bytes;
-  flow.window_packets += 1;
-}
-
-void Meter::close_window(std::uint32_t slot) {
-  HotFlow& flow = hot_[slot];
-  if (flow.window_packets == 0) return;
-  windows_.append(slot, flow.window_index, flow.window_bytes, flow.window_packets);
-  flow.window_bytes = 0;
-  flow.window_packets = 0;
 }
 
 void Meter::close_burst(std::uint32_t slot) {
   HotFlow& flow = hot_[slot];
-  if (flow.data_packets == flow.burst_packets_before) return;
+  if (!flow.burst_is_open()) return;
+  if (current_.bursts.size() >= config_.max_bursts) widen_bursts();
   keep(current_.bursts,
-       BurstRecord{flow.burst_first_ns, flow.last_data_ns, flow.data_bytes - flow.burst_bytes_before,
-                   cold_[slot].record.flow, flow.data_packets - flow.burst_packets_before, flow.burst_longest_gap_ns});
+       BurstRecord{flow.burst_first_ns, flow.last_data_ns, flow.data_bytes - flow.burst_bytes_before, flow.flow,
+                   flow.data_packets - flow.burst_packets_before, flow.burst_longest_gap_ns});
   flow.burst_packets_before = flow.data_packets;
   flow.burst_bytes_before = flow.data_bytes;
 }

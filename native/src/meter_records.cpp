@@ -14,21 +14,12 @@ namespace {
 // Two events of a kind within this time are one record, if the kind comes in runs.
 constexpr std::int64_t kEventRunNs = 1'000'000;
 
+constexpr std::int64_t kMaxBurstGapNs = std::numeric_limits<std::uint32_t>::max();
+
 // A gap and a restart each stand alone: their PSN says what is missing or where a life begins.
 bool comes_in_runs(EventKind kind) { return kind != EventKind::gap && kind != EventKind::restart; }
 
 }  // namespace
-
-template <typename Record>
-void Meter::keep(std::vector<Record>& records, const Record& record) {
-  if (records.size() == config_.max_records) {
-    ++current_.counters.records_lost;
-    return;
-  }
-  records.push_back(record);
-}
-
-template void Meter::keep(std::vector<BurstRecord>&, const BurstRecord&);
 
 void Meter::count_sighting(std::uint32_t slot, const PacketRecord& packet, const PsnSighting& sighting) {
   FlowRecord& record = cold_[slot].record;
@@ -76,6 +67,18 @@ void Meter::note_marker(std::uint32_t slot, MarkerKind kind, const PacketRecord&
                                       static_cast<std::uint8_t>(kind), 0, static_cast<std::uint16_t>(record.lives)});
 }
 
+// Until the cut a data marker carries the bits of its hash by which it may have to leave.
+void Meter::note_data_marker(std::uint32_t slot, std::uint32_t psn, std::int64_t ns) {
+  const FlowRecord& record = cold_[slot].record;
+  const auto bits = static_cast<std::uint8_t>(data_marker_hash(psn, record.dest_qpn) >> kDataMarkerBits);
+  if ((bits & data_marker_mask_) != 0) return;
+  if (data_markers_ >= config_.max_data_markers && data_marker_mask_ != 0xff) thin_data_markers();
+  if ((bits & data_marker_mask_) != 0) return;
+  ++data_markers_;
+  keep(current_.markers, MarkerRecord{ns, record.flow, psn, 0, static_cast<std::uint8_t>(MarkerKind::data), bits,
+                                      static_cast<std::uint16_t>(record.lives)});
+}
+
 // A request seen for the first time, if both ends choose it.
 void Meter::mark_request(std::uint32_t slot, const PacketRecord& packet, const OpcodeTraits& traits) {
   if (traits.group == OpcodeGroup::read_request) return;
@@ -83,7 +86,7 @@ void Meter::mark_request(std::uint32_t slot, const PacketRecord& packet, const O
   if (traits.place == MessagePlace::only) {
     return note_marker(slot, packet.payload_bytes <= kControlMaxBytes ? MarkerKind::control : MarkerKind::only, packet);
   }
-  if (sees_every_packet_ && is_data_marker(packet.psn, packet.dest_qpn)) note_marker(slot, MarkerKind::data, packet);
+  if (sees_every_packet_ && is_data_marker(packet.psn, packet.dest_qpn)) note_data_marker(slot, packet.psn, packet.ns);
 }
 
 // Turns the messages that the trackers have finished into records.
@@ -124,6 +127,45 @@ void Meter::record_control(std::uint32_t slot, const OpenMessage& message) {
   keep(current_.controls, ControlRecord{message.start_ns, record.flow, psn_of(message.first),
                                         static_cast<std::uint32_t>(message.payload_bytes), message.immediate,
                                         message.opcode, message.flags, static_cast<std::uint16_t>(record.lives), 0});
+}
+
+// Bursts of a flow with no more than twice the gap between them become one, until there is room again.
+void Meter::widen_bursts() {
+  std::vector<BurstRecord>& bursts = current_.bursts;
+  std::sort(bursts.begin(), bursts.end(), [](const BurstRecord& a, const BurstRecord& b) {
+    return a.flow != b.flow ? a.flow < b.flow : a.first_ns < b.first_ns;
+  });
+  while (bursts.size() > config_.max_bursts / 2 && burst_gap_ns_ <= kMaxBurstGapNs / 2) {
+    burst_gap_ns_ *= 2;
+    ++current_.counters.burst_gap_doublings;
+    std::size_t kept = 0;
+    for (std::size_t i = 1; i < bursts.size(); ++i) {
+      BurstRecord& last = bursts[kept];
+      const BurstRecord& next = bursts[i];
+      const std::int64_t gap_ns = elapsed_ns(last.last_ns, next.first_ns);
+      if (last.flow != next.flow || gap_ns > burst_gap_ns_) {
+        bursts[++kept] = next;
+        continue;
+      }
+      last.last_ns = std::max(last.last_ns, next.last_ns);
+      last.bytes += next.bytes;
+      last.packets += next.packets;
+      last.longest_gap_ns = std::max({last.longest_gap_ns, next.longest_gap_ns, gap_ns});
+    }
+    record_bytes_ -= (bursts.size() - kept - 1) * sizeof(BurstRecord);
+    bursts.resize(kept + 1);
+  }
+}
+
+// Keeps the data markers with one more zero bit in their hash.
+void Meter::thin_data_markers() {
+  data_marker_mask_ = static_cast<std::uint8_t>(unsigned{data_marker_mask_} << 1U | 1U);
+  ++current_.counters.marker_halvings;
+  const auto left = std::erase_if(current_.markers, [this](const MarkerRecord& marker) {
+    return marker.kind == static_cast<std::uint8_t>(MarkerKind::data) && (marker.reserved & data_marker_mask_) != 0;
+  });
+  data_markers_ -= left;
+  record_bytes_ -= left * sizeof(MarkerRecord);
 }
 
 }  // namespace pulse

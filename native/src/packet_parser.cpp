@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "fast_parser.hpp"
 #include "pulse/byte_order.hpp"
 #include "roce_headers.hpp"
 
@@ -265,6 +266,14 @@ ParseOutcome parse_network(Cursor& cursor, std::uint16_t ether_type, PacketRecor
 
 ParseOutcome parse_packet(std::span<const std::byte> captured, LinkType link_type, std::uint32_t wire_bytes,
                           PacketRecord& record) noexcept {
+  if (parse_shortly(captured, link_type, wire_bytes, record)) {
+    return ParseOutcome::roce;
+  }
+  return parse_in_full(captured, link_type, wire_bytes, record);
+}
+
+ParseOutcome parse_in_full(std::span<const std::byte> captured, LinkType link_type, std::uint32_t wire_bytes,
+                           PacketRecord& record) noexcept {
   const std::int64_t ns = record.ns;
   record = PacketRecord{};
   Cursor cursor(captured);

@@ -165,6 +165,15 @@ void Pairing::add_vote(FlowState& flow, std::uint32_t candidate, std::uint32_t w
   }
 }
 
+std::size_t Pairing::memory_bytes() const noexcept {
+  std::size_t sum = flows_.size() * sizeof(FlowState) + groups_.size() * sizeof(Group) +
+                    pair_of_group_.size() * sizeof(AddressPair) + group_of_pair_.size() * sizeof(AddressPair) * 2;
+  for (const Group& group : groups_) {
+    for (const auto& side : group.flows) sum += side.capacity() * sizeof(std::uint32_t);
+  }
+  return sum;
+}
+
 std::vector<Pairing::Pair> Pairing::resolve() const {
   struct Claim {
     float confidence;

@@ -10,61 +10,6 @@ namespace {
 constexpr std::size_t kBthBytes = 12;
 constexpr std::size_t kIcrcBytes = 4;
 
-// Extension headers in their order on the wire, with their sizes.
-struct HeaderSize {
-  ExtensionHeader header;
-  std::uint8_t bytes;
-};
-constexpr std::array<HeaderSize, 7> kHeaderOrder = {
-    {{kDeth, 8}, {kReth, 16}, {kAeth, 4}, {kAtomicEth, 28}, {kAtomicAckEth, 8}, {kImmediate, 4}, {kIeth, 4}}};
-
-constexpr OpcodeLayout layout(unsigned headers, bool payload) {
-  OpcodeLayout result{static_cast<std::uint8_t>(headers), 0, true, payload};
-  for (const HeaderSize& entry : kHeaderOrder) {
-    if ((headers & entry.header) != 0) {
-      result.header_bytes = static_cast<std::uint8_t>(result.header_bytes + entry.bytes);
-    }
-  }
-  return result;
-}
-
-constexpr std::array<OpcodeLayout, 256> make_layouts() {
-  using namespace operation;
-  std::array<OpcodeLayout, 256> table{};
-  constexpr unsigned kUc = static_cast<unsigned>(Transport::uc) << 5U;
-  constexpr unsigned kUd = static_cast<unsigned>(Transport::ud) << 5U;
-  // Sends and writes are the same for reliable and unreliable connections.
-  for (const unsigned transport : {0U, kUc}) {
-    for (const auto op : {kSendFirst, kSendMiddle, kSendLast, kSendOnly, kWriteMiddle, kWriteLast}) {
-      table[transport + op] = layout(0, true);
-    }
-    for (const auto op : {kSendLastImmediate, kSendOnlyImmediate, kWriteLastImmediate}) {
-      table[transport + op] = layout(kImmediate, true);
-    }
-    for (const auto op : {kWriteFirst, kWriteOnly}) {
-      table[transport + op] = layout(kReth, true);
-    }
-    table[transport + kWriteOnlyImmediate] = layout(kReth | kImmediate, true);
-  }
-  table[kReadRequest] = layout(kReth, false);
-  for (const auto op : {kReadResponseFirst, kReadResponseLast, kReadResponseOnly}) {
-    table[op] = layout(kAeth, true);
-  }
-  table[kReadResponseMiddle] = layout(0, true);
-  table[kAcknowledge] = layout(kAeth, false);
-  table[kAtomicAcknowledge] = layout(kAeth | kAtomicAckEth, false);
-  table[kCompareSwap] = layout(kAtomicEth, false);
-  table[kFetchAdd] = layout(kAtomicEth, false);
-  table[kSendLastInvalidate] = layout(kIeth, true);
-  table[kSendOnlyInvalidate] = layout(kIeth, true);
-  table[kUd + kSendOnly] = layout(kDeth, true);
-  table[kUd + kSendOnlyImmediate] = layout(kDeth | kImmediate, true);
-  table[kCnp] = layout(0, false);
-  return table;
-}
-
-constexpr auto kLayouts = make_layouts();
-
 // `at` is the first extension header; all of them were captured.
 void read_extensions(const std::byte* at, std::uint8_t headers, PacketRecord& record) noexcept {
   for (const HeaderSize& entry : kHeaderOrder) {
@@ -96,7 +41,7 @@ void read_extensions(const std::byte* at, std::uint8_t headers, PacketRecord& re
 
 }  // namespace
 
-const OpcodeLayout& opcode_layout(std::uint8_t opcode) noexcept { return kLayouts[opcode]; }
+const OpcodeLayout& opcode_layout(std::uint8_t opcode) noexcept { return kOpcodeLayouts[opcode]; }
 
 ParseOutcome parse_roce_headers(std::span<const std::byte> captured, std::size_t udp_payload_bytes,
                                 PacketRecord& record) noexcept {
@@ -109,7 +54,7 @@ ParseOutcome parse_roce_headers(std::span<const std::byte> captured, std::size_t
   const std::byte* bth = captured.data();
   const auto opcode = std::to_integer<std::uint8_t>(bth[0]);
   const auto flags = std::to_integer<unsigned>(bth[1]);
-  const OpcodeLayout& known = kLayouts[opcode];
+  const OpcodeLayout& known = kOpcodeLayouts[opcode];
   if ((flags & 0x0fU) != 0) {
     return ParseOutcome::bad_bth;
   }

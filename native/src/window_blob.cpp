@@ -2,65 +2,15 @@
 #include "pulse/window_blob.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "pulse/varint.hpp"
+#include "pulse/window_clock.hpp"
 
 namespace pulse {
-
-void WindowBlobWriter::put(std::uint64_t value) {
-  std::array<std::uint8_t, kMaxVarintBytes> bytes;
-  const std::size_t size = put_varint(bytes.data(), value);
-  body_.insert(body_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
-}
-
-void WindowBlobWriter::put_run(std::span<const Window> run, std::uint64_t unit, std::int64_t& packets_before) {
-  put(run.size());
-  for (const Window& window : run) {
-    put(zigzag(std::int64_t{window.packets} - packets_before));
-    put(zigzag(static_cast<std::int64_t>(window.bytes - window.packets * unit)));
-    packets_before = window.packets;
-  }
-}
-
-void WindowBlobWriter::add(std::uint32_t flow, std::span<const Window> windows) {
-  if (windows.empty()) return;
-  std::uint64_t unit = 0;
-  std::uint64_t runs = 1;
-  for (std::size_t i = 0; i < windows.size(); ++i) {
-    unit = std::max(unit, windows[i].bytes / windows[i].packets);
-    if (i > 0 && windows[i].index != windows[i - 1].index + 1) ++runs;
-  }
-  put(flow - flow_before_);
-  put(unit);
-  put(runs);
-  std::int64_t packets_before = 0;
-  std::size_t begin = 0;
-  for (std::size_t i = 1; i <= windows.size(); ++i) {
-    if (i < windows.size() && windows[i].index == windows[i - 1].index + 1) continue;
-    if (begin == 0) {
-      put(zigzag(windows[0].index - base_));
-    } else {
-      put(static_cast<std::uint64_t>(windows[begin].index - windows[begin - 1].index - 1));
-    }
-    put_run(windows.subspan(begin, i - begin), unit, packets_before);
-    begin = i;
-  }
-  flow_before_ = flow;
-  ++flows_;
-}
-
-std::vector<std::uint8_t> WindowBlobWriter::finish() const {
-  std::array<std::uint8_t, kMaxVarintBytes> count;
-  const std::size_t size = put_varint(count.data(), flows_);
-  std::vector<std::uint8_t> blob(count.begin(), count.begin() + static_cast<std::ptrdiff_t>(size));
-  blob.insert(blob.end(), body_.begin(), body_.end());
-  return blob;
-}
 
 namespace {
 

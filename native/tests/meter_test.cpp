@@ -11,7 +11,7 @@
 
 #include "check.hpp"
 #include "pulse/histogram.hpp"
-#include "pulse/window_blob.hpp"
+#include "pulse/window_series.hpp"
 
 namespace {
 
@@ -47,7 +47,7 @@ TEST("a full table evicts the coldest flow and keeps its totals") {
   std::uint64_t packets = 0;
   std::uint64_t windows = 0;
   for (const auto& flow : interval.flows) packets += flow.packets;
-  for (const auto& window : pulse::decode_windows(interval.windows, 0, interval.window_ns, 1000)) {
+  for (const auto& window : pulse::decode_series(interval.series, interval.window_ns, 1000)) {
     windows += window.packets;
   }
   CHECK(interval.counters.flows_evicted + interval.counters.flows_lost > 0);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pulse/window_store.hpp"
-
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -8,7 +6,10 @@
 #include <vector>
 
 #include "check.hpp"
+#include "pulse/varint.hpp"
 #include "pulse/window_blob.hpp"
+#include "pulse/window_clock.hpp"
+#include "pulse/window_store.hpp"
 
 namespace {
 
@@ -30,7 +31,7 @@ TEST("the window clock divides exactly, for any width and time") {
 }
 
 TEST("windows come back sorted and merged, whatever the order they came in") {
-  pulse::WindowStore store(2, 1 << 20, 4);
+  pulse::WindowStore store(2, 1 << 20);
   for (const std::int64_t index : {5, 6, 5, 900, -3, 6}) store.append(1, index, 100, 1);
   std::vector<Window> windows;
   store.take(1, windows);
@@ -43,56 +44,90 @@ TEST("windows come back sorted and merged, whatever the order they came in") {
   CHECK(windows.empty());
 }
 
-TEST("over budget windows widen and totals stay exact") {
+TEST("over budget windows become pieces and totals stay exact") {
   constexpr std::size_t kSlots = 8;
-  pulse::WindowStore store(kSlots, 64 * 64, 20);  // 64 chunks
+  pulse::WindowStore store(kSlots, 64 * 64);  // 64 chunks
   std::uint64_t sent = 0;
   for (int i = 0; i < 20'000; ++i) {
     const auto bytes = static_cast<std::uint64_t>(i * 7 % 5000);
     store.append(static_cast<std::size_t>(i) % kSlots, i / 8 * 3, bytes, 1);
     sent += bytes;
+    CHECK(store.memory_bytes() < 64 * 64 + kSlots * 64 + (1U << 18));
   }
   store.retire(3, 77);
   std::uint64_t bytes = 0;
   std::uint64_t packets = 0;
+  std::uint64_t averaged = 0;
   std::vector<Window> windows;
-  for (std::size_t slot = 0; slot < kSlots; ++slot) store.take(slot, windows);
-  CHECK(store.has_retired());
-  CHECK_EQ(store.take_retired(windows), 77U);
-  for (const Window& window : windows) {
-    bytes += window.bytes;
-    packets += window.packets;
-    CHECK(window.index <= (2500 * 3) >> store.shift());
+  for (std::size_t slot = 0; slot < kSlots; ++slot) {
+    windows.clear();
+    if (slot == 3) {
+      std::vector<std::uint8_t> entries;
+      CHECK(store.has_retired());
+      CHECK_EQ(store.take_retired(entries), 77U);
+      pulse::decode_entries(entries, 1U << 20, windows);
+      pulse::sort_windows(windows, 0);
+    } else {
+      store.take(slot, windows);
+    }
+    std::int64_t end = 0;
+    for (const Window& window : windows) {
+      bytes += window.bytes;
+      packets += window.packets;
+      averaged += window.length > 1 ? window.length : 0;
+      CHECK(window.index >= end);
+      end = window.index + window.length;
+    }
+    CHECK(end <= 2500 * 3);
   }
   CHECK_EQ(bytes, sent);
   CHECK_EQ(packets, 20'000U);
-  CHECK(store.shift() > 0);
+  CHECK(averaged > 0);
   CHECK_EQ(store.lost(), 0U);
 }
 
-TEST("the blob of windows reads back, and damage is refused") {
-  const std::vector<Window> flow3 = {{1000, 8192, 2}, {1001, 4096, 1}, {1004, 0, 3}};
-  const std::vector<Window> flow9 = {{998, 1ULL << 40, 4}};
-  pulse::WindowBlobWriter writer(1000);
-  writer.add(3, flow3);
-  writer.add(9, flow9);
-  const auto blob = writer.finish();
-  const auto rows = pulse::decode_windows(blob, 8'000'123, 8'000, 100);
-  CHECK_EQ(rows.size(), 4U);
-  CHECK_EQ(rows[0].start_ns, 8'000'000);
-  CHECK_EQ(rows[2].start_ns, 8'032'000);
-  CHECK_EQ(rows[2].packets, 3U);
-  CHECK_EQ(rows[3].flow, 9U);
-  CHECK_EQ(rows[3].bytes, 0xffffffffU);  // saturated
+std::vector<std::uint8_t> section_of(std::uint32_t flow, const std::vector<Window>& windows) {
+  pulse::WindowContext context;
+  std::vector<std::uint8_t> entries;
+  for (const Window& window : windows) {
+    std::uint8_t entry[pulse::WindowContext::kMaxEntryBytes];
+    const std::size_t size = context.encode(window, entry);
+    entries.insert(entries.end(), entry, entry + size);
+  }
+  std::vector<std::uint8_t> section = {1, static_cast<std::uint8_t>(flow), static_cast<std::uint8_t>(entries.size())};
+  section.insert(section.end(), entries.begin(), entries.end());
+  return section;
+}
+
+TEST("a series reads back, and damage is refused or means something else") {
+  const std::vector<Window> windows = {{1000, 8192, 2},       {1001, 4096, 1},     {1004, 0, 3},
+                                       {1005, 1ULL << 40, 4}, {1006, 100, 1, 500}, {1600, 4096 * 97, 97}};
+  const auto section = section_of(9, windows);
+  const auto rows = pulse::decode_series(section, 8'000, 600);
+  CHECK_EQ(rows.size(), windows.size());
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    CHECK_EQ(rows[i].start_ns, windows[i].index * 8'000);
+    CHECK_EQ(rows[i].bytes, windows[i].bytes);
+    CHECK_EQ(rows[i].packets, windows[i].packets);
+    CHECK_EQ(rows[i].windows, windows[i].length);
+    CHECK_EQ(rows[i].flow, 9U);
+  }
   int refused = 0;
-  for (std::size_t size = 0; size < blob.size(); ++size) {
+  for (std::size_t size = 0; size < section.size(); ++size) {
     try {
-      static_cast<void>(pulse::decode_windows(std::span(blob).first(size), 8'000'123, 8'000, 100));
+      static_cast<void>(pulse::decode_series(std::span(section).first(size), 8'000, 600));
     } catch (const std::invalid_argument&) {
       ++refused;
     }
   }
-  CHECK_EQ(refused, static_cast<int>(blob.size()));
+  CHECK_EQ(refused, static_cast<int>(section.size()));
+  bool too_long = false;
+  try {
+    static_cast<void>(pulse::decode_series(section, 8'000, 5));
+  } catch (const std::length_error&) {
+    too_long = true;
+  }
+  CHECK(too_long);
 }
 
 }  // namespace

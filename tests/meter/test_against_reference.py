@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from dpu_app.wire import records
-from pulse_native import Meter, decode_windows, histogram_cell
+from dpu_app.wire.pieces import spread_pieces
+from pulse_native import Meter, decode_series, histogram_cell
 from tests.meter.reference import Flow, ReferenceMeter
 from tests.meter.traffic import traffic
 
@@ -70,7 +71,7 @@ def test_the_meter_agrees_with_the_naive_one(packets: NDArray[np.void]) -> None:
     assert rows(interval.messages) == sorted(reference.messages)
     assert rows(interval.controls) == sorted(reference.controls)
     assert rows(interval.markers) == sorted(reference.markers)
-    assert decode_windows(interval.windows, begin, WINDOW_NS).tolist() == [
+    assert spread_pieces(decode_series(interval.series, WINDOW_NS), WINDOW_NS).tolist() == [
         (index * WINDOW_NS, flow.number, flow.windows[index], flow.window_packets[index], 0)
         for flow in flows
         for index in sorted(flow.windows)

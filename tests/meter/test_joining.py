@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpu_app.wire import records
-from pulse_native import Interval, Meter, decode_windows
+from pulse_native import Interval, Meter, decode_series
 from tests.meter.traffic import traffic
 
 WINDOW_NS = 4_000
@@ -70,7 +70,7 @@ def joined(intervals: list[Interval]) -> dict[str, Any]:
             for name in ADDING:
                 flow[name] += record[name].item()
             flow |= {name: record[name].tolist() for name in LASTING} | {"last_ns": record["last_ns"]}
-        for row in decode_windows(interval.windows, interval.begin_ns, interval.window_ns):
+        for row in decode_series(interval.series, interval.window_ns):
             windows[row["flow"], row["start_ns"], "bytes"] += row["bytes"]
             windows[row["flow"], row["start_ns"], "packets"] += row["packets"]
         for cell in interval.histograms:
@@ -114,7 +114,7 @@ def test_the_size_of_batches_changes_nothing(packets: NDArray[np.void], cuts: li
     one, other = whole(packets)[0], piecewise.finish(int(packets["ns"][0]), int(packets["ns"][-1]) + 1)
     for name in ("flows", "messages", "controls", "bursts", "markers", "events", "histograms"):
         assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
-    assert one.windows == other.windows
+    assert one.series == other.series
     assert one.counters == other.counters
 
 

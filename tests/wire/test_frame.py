@@ -46,7 +46,10 @@ def random_tables(draw: st.DrawFn) -> Tables:
         rows = draw(st.integers(0, 20))
         content = draw(st.binary(min_size=rows * dtype.itemsize, max_size=rows * dtype.itemsize))
         arrays[name] = np.frombuffer(content, dtype)
-    return Tables.of(arrays, draw(st.none() | st.builds(WindowBlob, I64, U64, st.binary(max_size=50))))
+    content = st.binary(min_size=1, max_size=50)
+    windows = st.builds(WindowBlob, I64, U64, st.binary(max_size=50))
+    series = st.builds(WindowBlob, I64, U64, series=content)
+    return Tables.of(arrays, draw(st.none() | windows | series))
 
 
 @st.composite

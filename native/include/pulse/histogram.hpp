@@ -19,12 +19,14 @@ namespace pulse {
 
 inline constexpr unsigned kHistogramCells = 64;
 
+// The exponent of a double and the first bit behind it are the cell: of all ways to get there the one with the
+// fewest instructions. Rounding, above 2^53, changes nothing: those values are in the last cell.
 [[nodiscard]] constexpr unsigned histogram_cell(std::uint64_t value) noexcept {
+  constexpr std::uint64_t kZeroExponent = 2046;  // twice the exponent of 1
   if (value < 2) return static_cast<unsigned>(value);
-  const auto octave = static_cast<unsigned>(std::bit_width(value)) - 1;
-  const auto half = static_cast<unsigned>((value >> (octave - 1)) & 1);
-  const unsigned cell = 2 * octave + half;
-  return cell < kHistogramCells ? cell : kHistogramCells - 1;
+  const auto limited = static_cast<std::int64_t>(value >> 62 == 0 ? value : std::uint64_t{1} << 62);
+  const std::uint64_t cell = (std::bit_cast<std::uint64_t>(static_cast<double>(limited)) >> 51) - kZeroExponent;
+  return cell < kHistogramCells ? static_cast<unsigned>(cell) : kHistogramCells - 1;
 }
 
 // Smallest value of a cell; `cell` is below kHistogramCells.

@@ -17,17 +17,19 @@ struct IntervalCounters {
   std::uint64_t flows_created = 0;
   std::uint64_t flows_evicted = 0;  // table full: the coldest made room, its totals are in this interval
   std::uint64_t flows_aged_out = 0;
-  std::uint64_t flows_lost = 0;        // evictions beyond the bound: totals are not in this interval...
-  std::uint64_t packets_lost = 0;      // ...and this many packets with them
-  std::uint64_t records_lost = 0;      // messages, controls, bursts, markers and events beyond the bound
-  std::uint64_t window_doublings = 0;  // how often windows were widened to stay in the budget
-  std::uint64_t windows_lost = 0;      // windows beyond the budget at the widest setting
+  std::uint64_t flows_lost = 0;           // evictions beyond the bound: totals are not in this interval...
+  std::uint64_t packets_lost = 0;         // ...and this many packets with them
+  std::uint64_t records_lost = 0;         // messages, controls, bursts, markers and events beyond the bound
+  std::uint64_t burst_gap_doublings = 0;  // how often the burst gap was doubled to stay within the bound
+  std::uint64_t marker_halvings = 0;      // how often every second data marker was left out
+  std::uint64_t windows_averaged = 0;     // windows that are known only by the sums of a piece, to stay in the budget
+  std::uint64_t windows_lost = 0;         // windows beyond the budget, of sums beyond 32 bits
 };
 
 struct Interval {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  std::uint64_t window_ns = 0;    // width in `windows`: the configured one << window_doublings
+  std::uint64_t window_ns = 0;    // width of a window
   std::vector<FlowRecord> flows;  // with packets or ended messages in the interval, ascending by flow
   std::vector<MessageRecord> messages;
   std::vector<ControlRecord> controls;
@@ -35,7 +37,7 @@ struct Interval {
   std::vector<MarkerRecord> markers;
   std::vector<EventRecord> events;
   std::vector<HistogramRecord> histograms;
-  std::vector<std::uint8_t> windows;  // see window_blob.hpp
+  std::vector<std::uint8_t> series;  // windows of all flows, see window_series.hpp
   IntervalCounters counters;
 };
 

@@ -24,8 +24,10 @@ namespace pulse {
   return mix64(static_cast<std::uint64_t>(dest_qpn) << 24 | psn);
 }
 
+inline constexpr unsigned kDataMarkerBits = 6;
+
 [[nodiscard]] constexpr bool is_data_marker(std::uint32_t psn, std::uint32_t dest_qpn) noexcept {
-  return (data_marker_hash(psn, dest_qpn) & 63) == 0;
+  return (data_marker_hash(psn, dest_qpn) & ((1U << kDataMarkerBits) - 1)) == 0;
 }
 
 // ACK and NAK: one in 8, by PSN and MSN (24 bits each). Plain PSN mod 8 would

@@ -21,10 +21,10 @@ namespace pulse {
 // A message that has not been recorded yet. Fields that every packet changes come first.
 struct OpenMessage {
   std::int64_t last_ns = 0;
-  PsnPosition last = kNoPosition;  // highest position seen
   std::uint64_t payload_bytes = 0;
   std::uint32_t packets = 0;  // 0: no message
   std::uint32_t longest_gap_ns = 0;
+  PsnPosition last = kNoPosition;  // highest position seen
   std::int64_t start_ns = 0;
   PsnPosition first = kNoPosition;  // lowest position seen
   std::uint32_t message_bytes = 0;  // from RETH
@@ -74,6 +74,8 @@ class MessageTracker {
 
   // Gives up everything.
   void flush(OpenMessage& open, std::vector<OpenMessage>& done);
+
+  [[nodiscard]] std::size_t heap_bytes() const noexcept { return repairs_.capacity() * sizeof(OpenMessage); }
 
  private:
   static constexpr std::size_t kMaxRepairs = 4;

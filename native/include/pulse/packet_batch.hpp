@@ -64,6 +64,10 @@ class PacketBatch {
   [[nodiscard]] std::span<const std::uint32_t> captured_bytes() const noexcept { return captured_bytes_; }
   [[nodiscard]] std::span<const LinkType> link_types() const noexcept { return link_types_; }
 
+  // Where the kept bytes of each packet begin in bytes().
+  [[nodiscard]] std::span<const std::size_t> offsets() const noexcept { return offsets_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return buffer_; }
+
   // The kept bytes of packet `index`, from its link-layer header on.
   [[nodiscard]] std::span<const std::byte> data(std::size_t index) const noexcept {
     return std::span(buffer_).subspan(offsets_[index], captured_bytes_[index]);

@@ -50,6 +50,8 @@ class Pairing {
   // One-to-one pairs of all flows, strongest first; result is indexed by slot.
   [[nodiscard]] std::vector<Pair> resolve() const;
 
+  [[nodiscard]] std::size_t memory_bytes() const noexcept;
+
  private:
   static constexpr std::size_t kPoints = 32;
   static constexpr std::size_t kCandidates = 4;

@@ -68,6 +68,7 @@ class PsnHoles {
   bool fill(PsnPosition position);
   [[nodiscard]] bool overlap(PsnPosition begin, PsnPosition end) const noexcept;
   void clear() noexcept { ranges_.clear(); }
+  [[nodiscard]] std::size_t heap_bytes() const noexcept { return ranges_.capacity() * sizeof(Range); }
 
  private:
   struct Range {
@@ -94,6 +95,7 @@ class PsnHistory {
 
   [[nodiscard]] const PsnHoles& holes() const noexcept { return holes_; }
   [[nodiscard]] PsnPosition first() const noexcept { return first_; }
+  [[nodiscard]] std::size_t heap_bytes() const noexcept { return holes_.heap_bytes(); }
 
  private:
   void begin_life(PsnPosition& next, std::uint32_t psn);

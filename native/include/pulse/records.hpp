@@ -147,6 +147,15 @@ struct WindowRecord {  // one non-empty window of one flow, decoded
   std::uint32_t reserved;
 };
 
+struct PieceRecord {  // windows of one flow of which only the sums are known, decoded
+  std::int64_t start_ns;
+  std::uint64_t bytes;
+  std::uint32_t flow;
+  std::uint32_t packets;
+  std::uint32_t windows;
+  std::uint32_t reserved;
+};
+
 enum class HistogramKind : std::uint8_t { gap_ns = 1, message_bytes = 2, ack_ns = 3 };
 
 struct HistogramRecord {  // one non-empty cell
@@ -186,6 +195,7 @@ static_assert(sizeof(BurstRecord) == 40 && std::is_trivially_copyable_v<BurstRec
 static_assert(sizeof(MarkerRecord) == 24 && std::is_trivially_copyable_v<MarkerRecord>);
 static_assert(sizeof(EventRecord) == 32 && std::is_trivially_copyable_v<EventRecord>);
 static_assert(sizeof(WindowRecord) == 24 && std::is_trivially_copyable_v<WindowRecord>);
+static_assert(sizeof(PieceRecord) == 32 && std::is_trivially_copyable_v<PieceRecord>);
 static_assert(sizeof(HistogramRecord) == 12 && std::is_trivially_copyable_v<HistogramRecord>);
 static_assert(sizeof(PacketRecord) == 80 && std::is_trivially_copyable_v<PacketRecord>);
 

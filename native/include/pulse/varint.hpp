@@ -51,6 +51,13 @@ class VarintReader {
     return std::nullopt;
   }
 
+  // The next byte, and the next `size` bytes; there are as many.
+  [[nodiscard]] std::uint8_t byte() noexcept { return bytes_[position_++]; }
+  [[nodiscard]] std::span<const std::uint8_t> take(std::size_t size) noexcept {
+    position_ += size;
+    return bytes_.subspan(position_ - size, size);
+  }
+
   [[nodiscard]] std::size_t remaining() const noexcept { return bytes_.size() - position_; }
 
  private:

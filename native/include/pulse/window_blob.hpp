@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Windows of an interval as bytes. Varints, zigzag where a number may be negative:
+// Windows of an interval as frames of version 0.1 hold them; newer ones have series (window_series.hpp).
+// Varints, zigzag where a number may be negative:
 //
 //   flow count, then per flow, ascending:
 //     flow - flow before (the first: flow)
@@ -20,28 +21,8 @@
 #include <vector>
 
 #include "pulse/records.hpp"
-#include "pulse/window_store.hpp"
 
 namespace pulse {
-
-class WindowBlobWriter {
- public:
-  explicit WindowBlobWriter(std::int64_t base) noexcept : base_(base) {}
-
-  // `windows` ascending, without duplicates; flows ascending from call to call.
-  void add(std::uint32_t flow, std::span<const Window> windows);
-
-  [[nodiscard]] std::vector<std::uint8_t> finish() const;
-
- private:
-  void put(std::uint64_t value);
-  void put_run(std::span<const Window> run, std::uint64_t unit, std::int64_t& packets_before);
-
-  std::int64_t base_;
-  std::uint64_t flows_ = 0;
-  std::uint32_t flow_before_ = 0;
-  std::vector<std::uint8_t> body_;
-};
 
 // Reads a blob that may be damaged or hostile: at most `max_windows` rows, each
 // of which takes two bytes of the blob. Bytes beyond 32 bits saturate. Throws

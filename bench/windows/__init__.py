@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well ways to keep rates over time do at equal bytes."""

@@ -105,7 +105,7 @@ def _pair(traffic: Traffic, run: Table) -> Pair:
 
 
 def _arrived_late(traffic: Traffic, run: Table) -> bool:
-    """Whether a run was seen at its receiver; a sender also repeats what arrived and was answered too late."""
+    """Whether a run's receiver saw it: senders also repeat what arrived and was answered too late."""
     return traffic.endpoints[_pair(traffic, run)[1]].series is not None
 
 

@@ -281,8 +281,8 @@ def _host_excess(program: Program, sharing: Sharing, messages: Table) -> NDArray
     for row, lag, length in _WAITS:
         when = messages["start"][messages[row]] + messages[length][messages[row]] + messages[lag]
         waits.append(np.where(messages[row] != NOTHING, when, MISSING))
-    row = messages["compute_row"]
-    waits.append(np.where(row != NOTHING, messages["start"][row] + messages["compute_lag"], MISSING))
+    compute = messages["compute_row"]
+    waits.append(np.where(compute != NOTHING, messages["start"][compute] + messages["compute_lag"], MISSING))
     posted = messages["posted"]
     waits.append(np.where(posted != MISSING, posted + messages["credit_way"], MISSING))
     last = np.maximum.reduce(waits)

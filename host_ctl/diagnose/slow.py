@@ -371,7 +371,9 @@ def _at_queue(case: SlowCase, traffic: Traffic, job: Job, charges: Table) -> Slo
     queue = find_queue(traffic, job, charges, job.members[case.names[0]], feature, inside)
     if queue is None or not queue.slow or queue.receiver is None:
         return replace(case, queue=queue)
-    return replace(case, queue=queue, names=(job.members.index(queue.receiver),), shared=())
+    receiver = job.members.index(queue.receiver)
+    both_ways = queue.both_ways or (case.feature == "port" and case.names == (receiver,))
+    return replace(case, queue=replace(queue, both_ways=both_ways), names=(receiver,), shared=())
 
 
 def _holds(case: SlowCase, features: Features, ways: Ways, least_ns: float) -> bool:

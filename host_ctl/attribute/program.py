@@ -255,9 +255,11 @@ def _has_arrived(traffic: Traffic, endpoint: int, rows: NDArray[np.int64]) -> ND
 
 def _arrivals(endpoint: int, number: int, lanes: list[Lane], traffic: Traffic) -> Arrivals:
     rows = np.concatenate([lane.rows for lane in lanes])
-    rows = rows[_has_arrived(traffic, endpoint, rows)]
+    arrived = _has_arrived(traffic, endpoint, rows)
+    rows, unit = rows[arrived], np.concatenate([lane.group_unit for lane in lanes])[arrived]
     times = arrival(traffic.transfers[rows])
-    order = np.argsort(times, kind="stable")
+    # Where the operators of several senders overlap, the last of one comes after the first of the next.
+    order = np.lexsort((times, unit)) if len(lanes) > 1 else np.argsort(times, kind="stable")
     bases = np.stack([lane.base for lane in lanes])
     base = np.where((bases == UNKNOWN).any(axis=0), UNKNOWN, bases.sum(axis=0))
     first = np.sum([lane.first for lane in lanes], axis=0)

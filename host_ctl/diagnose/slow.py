@@ -44,7 +44,7 @@ _MOSTLY = 0.5
 _IN_TREES = 2.5  # times the least effect
 _MOST_OFTEN = 0.8
 _SOME_PAST = 5  # iterations
-_OUTDONE = 2.0
+_OUTDONE, _UNNUMBERED = 2.0, 1.0
 _DOUBTFUL = 0.5
 _WIDE = ("path", "receiver")
 _MIN_SIDE = 3
@@ -103,6 +103,7 @@ def _cases(
     machines = list(machine_columns(traffic, job).values())
     suspects = find_suspects(replayed, job, machines, least_ns)
     ways = under_way(traffic, program)
+    irregular = any(not t.regular for t in job.timelines)
     kept: list[SlowCase] = []
     without: list[Table] = [replayed.repairs()] if losses.ends else []
     while suspects and len(kept) < _MOST_FAULTS:
@@ -120,7 +121,8 @@ def _cases(
         if not cases:
             break
         case, suspect = _costliest(cases, replayed)
-        if not kept and _outdone(case, suspect, suspects, gained, usable, replayed):
+        unseen = _OUTDONE if not _compared(suspect, replayed) else _UNNUMBERED if irregular else np.inf
+        if not kept and _outdone(case, suspects, gained, usable, unseen):
             break
         without.append(suspect.cuts)
         case = replace(case, shared=_shared_path(case, suspect, job, charges))
@@ -131,17 +133,17 @@ def _cases(
 
 def _outdone(
     case: SlowCase,
-    suspect: Suspect,
     suspects: Sequence[Suspect],
     gained: NDArray[np.float64],
     usable: NDArray[np.bool_],
-    replayed: Replay,
+    times: float,
 ) -> bool:
-    """Whether messages that nobody could be accused for are worth far more meanwhile than the accused host.
+    """Whether slow messages are worth so many times more than the accused host, whoever is to blame for them.
 
-    Where ranks play different parts slow messages are common, and a host that waits for them unseen is late.
+    Where ranks play different parts, or send other messages every time, not all that a host waits for is
+    known, and one that waits for slow messages unseen is late.
     """
-    if case.feature != "host" or _compared(suspect, replayed):
+    if case.feature != "host":
         return False
     inside = np.zeros(len(usable), dtype=bool)
     inside[case.shift.onset : case.shift.end] = True
@@ -149,7 +151,7 @@ def _outdone(
     rise = np.median(within, axis=0) - (np.median(outside, axis=0) if len(outside) else 0.0)
     own = set(case.names)
     others = [rise[i] for i, s in enumerate(suspects) if s.feature != "host" and not own & set(s.names)]
-    return bool(max(others, default=0.0) > _OUTDONE * case.worth_ns)
+    return bool(max(others, default=0.0) > times * case.worth_ns)
 
 
 def _late_on_path(

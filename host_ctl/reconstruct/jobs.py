@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.reconstruct.count_rhythm import count_rhythm
+from host_ctl.reconstruct.episodes import episodes
 from host_ctl.reconstruct.groups import Group, find_groups
 from host_ctl.reconstruct.operators import Operator, cut_operators
 from host_ctl.reconstruct.rhythm import Rhythm, find_rhythm
@@ -23,6 +24,7 @@ from host_ctl.reconstruct.units import split_units
 
 _SAME_PERIOD = 0.05
 _REGULAR, _CLEARLY_REGULAR = 0.6, 0.9
+_NEARLY_ALL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,10 @@ def _timeline(traffic: Traffic, group: Group, index: int) -> GroupTimeline | Non
         if counted is not None and _regularity(*counted) > regular:
             operators, rhythm = counted
             regular = _regularity(operators, rhythm)
+    if rhythm is not None and regular < _REGULAR and group.algorithm == "alltoall":
+        apart = episodes(traffic, group, index)
+        if apart is not None and len(operators) < _NEARLY_ALL * len(apart[0]):
+            operators, rhythm = apart
     if rhythm is None:
         return None
     return GroupTimeline(group, operators, rhythm, regular >= _REGULAR)

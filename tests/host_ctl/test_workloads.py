@@ -42,6 +42,18 @@ def test_operators_of_an_all_to_all_that_moves_about_as_much_on_all_links_are_to
     assert accused(analysis) == [("hang", "node2")]
 
 
+def test_operators_of_an_all_to_all_that_overlap_are_told_apart_by_the_pauses_of_their_senders(
+    tmp_path: Path,
+) -> None:
+    case = Case("pcie_slow", "moe", 4, 2, 409)
+    analysis = analysed(case, tmp_path)
+    (job,) = analysis.jobs
+    all_to_alls = [t for t in job.job.timelines if t.group.algorithm == "alltoall"]
+    # Two layers, each with tokens sent out and back, and one operator that sets up the job.
+    assert {len(t.operators) for t in all_to_alls} == {4 * case.steps + 1}
+    assert [machine for _, machine in accused(analysis)] == ["node2"]
+
+
 def test_a_slow_port_between_two_machines_is_judged_by_their_own_past(tmp_path: Path) -> None:
     analysis = analysed(Case("port_slow", "two_jobs", 4, 2, 510), tmp_path)
     assert [machine for _, machine in accused(analysis)] == ["node3"]

@@ -21,7 +21,7 @@ _CLEAR_GAP = 2.0  # as a mean over senders: pauses inside operators, of several 
 
 
 def episodes(traffic: Traffic, group: Group, index: int) -> tuple[tuple[Operator, ...], Rhythm] | None:
-    """The k-th episodes of all senders as operators, each a unit; their times may overlap. None if unclear."""
+    """The k-th episodes of all senders as operators, each a unit; times may overlap. None if unclear."""
     of_sender = [_in_order(traffic, group, member) for member in group.members]
     of_sender = [rows for rows in of_sender if len(rows)]
     pauses = [_pauses(traffic, rows) for rows in of_sender]

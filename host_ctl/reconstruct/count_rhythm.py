@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.reconstruct.groups import Group
-from host_ctl.reconstruct.operators import Operator
+from host_ctl.reconstruct.operators import Operator, operator_of, rows_in_order
 from host_ctl.reconstruct.rhythm import Rhythm
-from host_ctl.reconstruct.transfers import Traffic, arrival, send_end, send_start
+from host_ctl.reconstruct.transfers import Traffic, send_end, send_start
 
 _MIN_UNITS = 4
 _LONGEST = 0.95  # pauses beyond this quantile count as long as it: one of a second must not be all of them
@@ -31,7 +31,7 @@ def count_rhythm(traffic: Traffic, group: Group, index: int) -> tuple[tuple[Oper
 
     Times of units may overlap. The first and the last may hold fewer messages.
     """
-    of_link = [_in_order(traffic, link) for link in group.links]
+    of_link = [rows_in_order(traffic, [link]) for link in group.links]
     counts = np.array([len(rows) for rows in of_link])
     most = int(counts.max())
     if counts.min() < _MIN_UNITS:
@@ -43,19 +43,14 @@ def count_rhythm(traffic: Traffic, group: Group, index: int) -> tuple[tuple[Oper
     phase = _phase(pause, period, most)
     number = [(np.arange(len(rows)) - phase) // period for rows in of_link]
     rows, unit = np.concatenate(of_link), np.concatenate(number)
-    operators = [
-        _operator(traffic, index, rows[unit == u], len(group.links) * period) for u in np.unique(unit)
-    ]
+    whole = len(group.links) * period
+    parts = [rows[unit == u] for u in np.unique(unit)]
+    operators = [operator_of(traffic, index, part, complete=len(part) == whole) for part in parts]
     if len(operators) < _MIN_UNITS:
         return None
     starts = np.array([o.start_ns for o in operators])
     ends = np.array([o.end_ns for o in operators])
     return tuple(operators), Rhythm(np.arange(len(operators)), starts, ends)
-
-
-def _in_order(traffic: Traffic, link: int) -> NDArray[np.int64]:
-    rows = np.flatnonzero(traffic.transfers["link"] == link)
-    return rows[np.argsort(send_start(traffic.transfers[rows]), kind="stable")]
 
 
 def _pauses(traffic: Traffic, of_link: list[NDArray[np.int64]], length: int) -> NDArray[np.float64]:
@@ -125,17 +120,3 @@ def _phase(pause: NDArray[np.float64], period: int, messages: int) -> int:
     longest, at_end = int(np.argmax(means)), (messages - 1) % period
     chosen = at_end if means[at_end] >= _COMPARABLE * means.max() else longest
     return (chosen + 1) % period
-
-
-def _operator(traffic: Traffic, group: int, rows: NDArray[np.int64], whole: int) -> Operator:
-    t = traffic.transfers[rows]
-    order = np.argsort(send_start(t), kind="stable")
-    return Operator(
-        group=group,
-        rows=rows[order],
-        start_ns=int(send_start(t).min()),
-        end_ns=int(arrival(t).max()),
-        messages=len(rows),
-        bytes=int(t["bytes"].sum()),
-        complete=len(rows) == whole,
-    )

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.reconstruct.groups import Group
-from host_ctl.reconstruct.operators import Operator
+from host_ctl.reconstruct.operators import Operator, operator_of, rows_in_order
 from host_ctl.reconstruct.rhythm import Rhythm
-from host_ctl.reconstruct.transfers import Traffic, arrival, send_end, send_start
+from host_ctl.reconstruct.transfers import Traffic, send_end, send_start
 
 _FEWEST = 4
 _CLEAR_GAP = 2.0  # as a mean over senders: pauses inside operators, of several causes, have no common gap
@@ -22,7 +22,8 @@ _CLEAR_GAP = 2.0  # as a mean over senders: pauses inside operators, of several 
 
 def episodes(traffic: Traffic, group: Group, index: int) -> tuple[tuple[Operator, ...], Rhythm] | None:
     """The k-th episodes of all senders as operators, each a unit; times may overlap. None if unclear."""
-    of_sender = [_in_order(traffic, group, member) for member in group.members]
+    links_of = [[i for i in group.links if traffic.links[i].src == member] for member in group.members]
+    of_sender = [rows_in_order(traffic, links) for links in links_of]
     of_sender = [rows for rows in of_sender if len(rows)]
     pauses = [_pauses(traffic, rows) for rows in of_sender]
     count = _common_count(pauses)
@@ -32,15 +33,9 @@ def episodes(traffic: Traffic, group: Group, index: int) -> tuple[tuple[Operator
     if not _in_step(traffic, of_sender, number):
         return None
     rows, which = np.concatenate(of_sender), np.concatenate(number)
-    found = tuple(_operator(traffic, index, rows[which == k]) for k in range(count))
+    found = tuple(operator_of(traffic, index, rows[which == k], complete=True) for k in range(count))
     starts, ends = np.array([o.start_ns for o in found]), np.array([o.end_ns for o in found])
     return found, Rhythm(np.arange(count), starts, ends)
-
-
-def _in_order(traffic: Traffic, group: Group, sender: int) -> NDArray[np.int64]:
-    links = [i for i in group.links if traffic.links[i].src == sender]
-    rows = np.flatnonzero(np.isin(traffic.transfers["link"], links))
-    return rows[np.argsort(send_start(traffic.transfers[rows]), kind="stable")]
 
 
 def _pauses(traffic: Traffic, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -79,10 +74,3 @@ def _in_step(traffic: Traffic, of_sender: list[NDArray[np.int64]], number: list[
         ]
     )
     return bool((begins[:, 1:].min(axis=0) > begins[:, :-1].max(axis=0)).all())
-
-
-def _operator(traffic: Traffic, group: int, rows: NDArray[np.int64]) -> Operator:
-    t = traffic.transfers[rows]
-    order = np.argsort(send_start(t), kind="stable")
-    start, end = int(send_start(t).min()), int(arrival(t).max())
-    return Operator(group, rows[order], start, end, len(rows), int(t["bytes"].sum()), complete=True)

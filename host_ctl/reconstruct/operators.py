@@ -9,6 +9,7 @@ silence between them stay together as one burst, which later stages must not min
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -49,10 +50,8 @@ class Operator:
 
 def cut_operators(traffic: Traffic, group: Group, index: int) -> tuple[Operator, ...]:
     """Cut one group's transfers into operators, in order of time."""
-    rows = np.flatnonzero(np.isin(traffic.transfers["link"], group.links))
+    rows = rows_in_order(traffic, group.links)
     t = traffic.transfers[rows]
-    order = np.argsort(send_start(t), kind="stable")
-    rows, t = rows[order], t[order]
     start = send_start(t)
     busy_until = np.maximum.accumulate(arrival(t))
     links = np.searchsorted(np.array(group.links), t["link"])
@@ -62,19 +61,29 @@ def cut_operators(traffic: Traffic, group: Group, index: int) -> tuple[Operator,
     for a, b in pairwise(edges):
         if a == b:
             continue
-        part = t[a:b]
-        operators.append(
-            Operator(
-                group=index,
-                rows=rows[a:b],
-                start_ns=int(start[a]),
-                end_ns=int(arrival(part).max()),
-                messages=b - a,
-                bytes=int(part["bytes"].sum()),
-                complete=True,
-            )
-        )
+        operators.append(operator_of(traffic, index, rows[a:b], complete=True))
     return _mark_incomplete(operators, links, len(group.links))
+
+
+def operator_of(traffic: Traffic, group: int, rows: NDArray[np.int64], *, complete: bool) -> Operator:
+    """The operator that some transfers of a group make up."""
+    t = traffic.transfers[rows]
+    order = np.argsort(send_start(t), kind="stable")
+    return Operator(
+        group=group,
+        rows=rows[order],
+        start_ns=int(send_start(t).min()),
+        end_ns=int(arrival(t).max()),
+        messages=len(rows),
+        bytes=int(t["bytes"].sum()),
+        complete=complete,
+    )
+
+
+def rows_in_order(traffic: Traffic, links: Sequence[int]) -> NDArray[np.int64]:
+    """The rows of some links' transfers, in order of their start."""
+    rows = np.flatnonzero(np.isin(traffic.transfers["link"], links))
+    return rows[np.argsort(send_start(traffic.transfers[rows]), kind="stable")]
 
 
 def _balanced_cuts(

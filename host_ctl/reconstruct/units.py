@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.reconstruct.groups import Group
-from host_ctl.reconstruct.operators import Operator, link_counts
+from host_ctl.reconstruct.operators import Operator, link_counts, operator_of
 from host_ctl.reconstruct.rhythm import Rhythm
-from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
+from host_ctl.reconstruct.transfers import Traffic, send_start
 
 _AS_LONG = 0.5
 
@@ -49,7 +49,7 @@ def split_units(
         whole = operators[bounds[number]]
         for part in parts:
             first.append(len(found))
-            found.append(_operator(traffic, whole.group, part, complete=whole.complete))
+            found.append(operator_of(traffic, whole.group, part, complete=whole.complete))
     starts = np.array([found[i].start_ns for i in first])
     ends = np.array([found[i - 1].end_ns for i in [*first[1:], len(found)]])
     return tuple(found), Rhythm(np.array(first), starts, ends)
@@ -79,17 +79,3 @@ def _split(
         mine = mine[np.argsort(send_start(traffic.transfers[rows[mine]]), kind="stable")]
         part_of[mine] = np.arange(len(mine)) // volume[link]
     return [rows[part_of == part] for part in range(int(part_of.max()) + 1)]
-
-
-def _operator(traffic: Traffic, group: int, rows: NDArray[np.int64], *, complete: bool) -> Operator:
-    t = traffic.transfers[rows]
-    order = np.argsort(send_start(t), kind="stable")
-    return Operator(
-        group=group,
-        rows=rows[order],
-        start_ns=int(send_start(t).min()),
-        end_ns=int(arrival(t).max()),
-        messages=len(rows),
-        bytes=int(t["bytes"].sum()),
-        complete=complete,
-    )

@@ -153,7 +153,8 @@ def _place_part(
     source: Place = lanes[number - len(arrivals)] if sends else arrivals[number]
     if lanes[index] is None or source is None:
         return None
-    return (lanes[index], source, sends)
+    # Rings of one stage look alike, but what comes on the own ring is needed in another way.
+    return (lanes[index], source, sends, actions[index].lane.group == sources[number].group)
 
 
 def _least_lead(action: Action, source: Arrivals, clean: NDArray[np.bool_]) -> NDArray[np.int64] | None:

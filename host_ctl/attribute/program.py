@@ -160,17 +160,21 @@ def _lanes_of_edge(
     iteration_of_unit: NDArray[np.int64],
     job: Job,
 ) -> list[Lane]:
-    """The lanes of an edge: its channels, or all of it where connections take turns.
+    """The lanes of an edge: its channels, or all of it where they do not each carry the same every time.
 
-    Messages that take turns belong to one order, and their number per connection changes between iterations
-    unless it happens to be a multiple. Of what all-to-all sends only the whole counts.
+    A channel is a strand: connections that take turns belong to one order. Of what all-to-all sends only the
+    whole counts.
     """
-    links = sorted(i for i in job.timelines[number].group.links if traffic.links[i].edge == edge)
+    group = job.timelines[number].group
+    strands: dict[int, list[int]] = {}
+    for link, strand in zip(group.links, group.strands, strict=True):
+        if traffic.links[link].edge == edge:
+            strands.setdefault(strand, []).append(link)
     make = partial(_lane, edge, number, traffic, unit_of_row, iteration_of_unit, job)
-    whole = make(tuple(links))
-    if len(links) == 1 or not whole.volume or job.timelines[number].group.algorithm == "alltoall":
+    whole = make(tuple(sorted(link for links in strands.values() for link in links)))
+    if len(strands) == 1 or not whole.volume or group.algorithm == "alltoall":
         return [whole]
-    channels = [make((link,)) for link in links]
+    channels = [make(tuple(links)) for links in strands.values()]
     whole_known = int((whole.base != UNKNOWN).sum())
     alike = len({lane.volume for lane in channels}) == 1 and channels[0].volume > 0
     if alike and all(int((lane.base != UNKNOWN).sum()) == whole_known for lane in channels):

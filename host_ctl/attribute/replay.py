@@ -27,6 +27,7 @@ from pulse_native import replay, replay_dtypes
 _MESSAGE, _CUT = replay_dtypes()["MESSAGE"], replay_dtypes()["CUT"]
 _LEAST = 0.02  # of the lags seen at one place, as for needs: single early sends must not undercut
 _NORMAL = 0.25
+_NOW_AND_THEN = 0.1  # of the messages of one place
 _COMPUTING = 0.2
 _ONE_EDGE_AT_A_TIME = ("ring", "pairwise", "alltoall")
 _SLOW = 0.5
@@ -213,12 +214,27 @@ def _local(place_of: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.i
 
 
 def _set_lags(program: Program, sharing: Sharing, messages: Table) -> None:
-    """The least time that each place takes after its input, and after the message before it."""
-    for row, name, length in _WAITS:
+    """The least time that each place takes after its input, and after the message before it.
+
+    That time is known only where the wait decides at least now and then when a message is sent. A host that
+    always waits for its input may be ready long before, and how long it needs after the message before does
+    not show: then it counts as ready at once. So does the input of a host that always computes for longer.
+    """
+    lags, slacks = [], []
+    for row, _, length in _WAITS:
         since = messages["start"][messages[row]] + messages[length][messages[row]]
         lag = np.where(messages[row] != NOTHING, messages["start"] - since, np.nan).astype(np.float64)
         least = np.concatenate(pooled(program, _split(program, lag), sharing, _least))
-        messages[name] = np.where(np.isnan(least), 0, np.nan_to_num(least)).astype(np.int64)
+        lags.append(np.where(np.isnan(least), 0, np.nan_to_num(least)).astype(np.int64))
+        slacks.append(lag - least)
+    granted = messages["posted"] != MISSING
+    lag = np.where(granted, messages["start"] - messages["posted"] - messages["credit_way"], np.nan)
+    slacks.append(lag - np.concatenate(pooled(program, _split(program, lag), sharing, _least)))
+    slack = np.nan_to_num(np.stack(slacks), nan=np.inf)
+    for (_, name, _), lag_ns, mine in zip(_WAITS, lags, slack, strict=False):
+        decides = _split(program, (mine <= slack.min(axis=0)).astype(np.float64))
+        often = np.concatenate(pooled(program, decides, sharing, _mean))
+        messages[name] = np.where(often >= _NOW_AND_THEN, lag_ns, np.minimum(lag_ns, 0))
 
 
 def _chain_computing(program: Program, sharing: Sharing, messages: Table) -> None:
@@ -336,6 +352,10 @@ def _split(program: Program, values: NDArray[np.float64]) -> list[NDArray[np.flo
 
 def _least(values: NDArray[np.float64]) -> float:
     return float(np.quantile(values, _LEAST))
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(np.mean(values))
 
 
 def _middle(values: NDArray[np.float64]) -> float:

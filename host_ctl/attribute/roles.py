@@ -3,11 +3,14 @@
 
 All members of a ring or an all-to-all play the same part. In a pipeline or a tree the part depends on the
 place: how many lanes a member has, how much they carry, and whether it may send before it has received.
-Two NICs that exchange equal volumes may be a ring of two or two stages of a pipeline; the learned needs
-tell, since a stage that answers sends its last message only after everything has come.
+Two NICs that exchange equal volumes may be a ring of two or two stages of a pipeline. Two that are in
+different pipelines are no stages of one; else the learned needs tell, since a stage that answers sends its
+last message only after everything has come.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from host_ctl.attribute.needs import Needs, Sharing
 from host_ctl.attribute.places import find_places
@@ -22,10 +25,18 @@ def find_sharing(program: Program, needs: Needs) -> Sharing:
     for number, timeline in enumerate(program.job.timelines):
         if timeline.group.algorithm not in _SYMMETRIC:
             continue
-        if len(timeline.group.members) > 2 or _alike(program, needs, number):
+        members = timeline.group.members
+        if len(members) > 2 or _of_two_pipelines(program, members) or _alike(program, needs, number):
             found.add(number)
     groups = frozenset(found)
     return Sharing(groups, find_places(program, groups))
+
+
+def _of_two_pipelines(program: Program, pair: Sequence[int]) -> bool:
+    """Whether each of a pair is in a chain of its own, of three members or more."""
+    chains = [set(t.group.members) for t in program.job.timelines if t.group.algorithm == "pairwise"]
+    own = [{i for i, chain in enumerate(chains) if len(chain) > 2 and member in chain} for member in pair]
+    return all(own) and own[0].isdisjoint(own[1])
 
 
 def _alike(program: Program, needs: Needs, group: int) -> bool:

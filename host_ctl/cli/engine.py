@@ -33,6 +33,7 @@ from host_ctl.reconstruct.coupling import couple_rails
 from host_ctl.reconstruct.groups import Group
 from host_ctl.reconstruct.jobs import Job, find_jobs
 from host_ctl.reconstruct.repairs import mend
+from host_ctl.reconstruct.strands import find_strands, share_credits
 from host_ctl.reconstruct.transfers import Traffic, join_traffic
 
 
@@ -133,13 +134,20 @@ def _reconstruct(
     series: Sequence[NicSeries], alignment: Alignment
 ) -> tuple[Alignment, Traffic, Table, tuple[tuple[Job, ...], tuple[Group, ...]]]:
     """Traffic, repairs and jobs; once more where the jobs told how rails that never meet relate in time."""
-    traffic, repairs = mend(join_traffic(series, alignment))
-    jobs = find_jobs(traffic)
+    traffic, repairs, jobs = _traffic_and_jobs(series, alignment)
     coupled = couple_rails(alignment, traffic, jobs[0])
     if coupled is None:
         return alignment, traffic, repairs, jobs
-    traffic, repairs = mend(join_traffic(series, coupled))
-    return coupled, traffic, repairs, find_jobs(traffic)
+    return coupled, *_traffic_and_jobs(series, coupled)
+
+
+def _traffic_and_jobs(
+    series: Sequence[NicSeries], alignment: Alignment
+) -> tuple[Traffic, Table, tuple[tuple[Job, ...], tuple[Group, ...]]]:
+    traffic, repairs = mend(join_traffic(series, alignment))
+    strands = find_strands(traffic)
+    traffic = share_credits(traffic, strands)
+    return traffic, repairs, find_jobs(traffic, strands)
 
 
 def _witness(series: Sequence[NicSeries], alignment: Alignment, until_ns: int | None) -> int:

@@ -255,9 +255,10 @@ def _best_stretch(total: NDArray[np.float64], n: int) -> list[tuple[int, int]]:
 def _p_of_count(after: NDArray[np.float64], healthy: NDArray[np.float64], excess: float, tried: int) -> float:
     """Chance that so many iterations exceed half the shift, given how often healthy ones do.
 
-    This is what keeps a few long pauses from counting as a lasting shift, whatever their size.
+    This is what keeps a few long pauses from counting as a lasting shift, whatever their size. How often is
+    estimated with Jeffreys' prior, since few or none do.
     """
-    rate = (np.sum(healthy > excess / 2) + 1.0) / (len(healthy) + 2.0)
+    rate = (np.sum(healthy > excess / 2) + 0.5) / (len(healthy) + 1.0)
     return min(1.0, tried * float(binom.sf(np.sum(after > excess / 2) - 1, len(after), rate)))
 
 

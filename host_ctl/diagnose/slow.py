@@ -48,6 +48,7 @@ _OUTDONE, _UNNUMBERED = 2.0, 1.0
 _DOUBTFUL = 0.5
 _WIDE = ("path", "receiver")
 _MIN_SIDE = 3
+_FEWEST_PEERS = 3
 
 Ways = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -110,7 +111,9 @@ def _cases(
         gained = gains(replayed, suspects, without)
         cases = [
             (c, s)
-            for c, s in _shifted(suspects, gained, job, features, usable, least_ns)
+            for c, s in _shifted(
+                suspects, gained, (len(machines), len(job.members)), features, usable, least_ns
+            )
             if _holds(c, features, ways, least_ns)
             and _clear(c, s, replayed, least_ns)
             and not losses.explains(_touched(c, traffic, job), c.shift.excess_ns, c.shift.onset)
@@ -174,7 +177,8 @@ def _late_on_path(
     table = np.stack([features.host[:, c].mean(axis=1) for c in columns], axis=1)
     # Without a before only members that play the same part can be told apart, and what was late once may be
     # counted again in every operator after it.
-    from_start = _UNREPLAYED_FROM_START if replayed.compared.all() else np.inf
+    compared = replayed.compared.all() and len(columns) >= _FEWEST_PEERS
+    from_start = _UNREPLAYED_FROM_START if compared else np.inf
     for shift in find_shifts(table, least_ns=least_ns, usable=usable, from_start=from_start):
         if max(shift.share_worst, shift.over_past) < _MOST_OFTEN:
             continue
@@ -192,12 +196,15 @@ def _late_on_path(
 def _shifted(
     suspects: Sequence[Suspect],
     gained: NDArray[np.float64],
-    job: Job,
+    counts: tuple[int, int],
     features: Features,
     usable: NDArray[np.bool_],
     least_ns: float,
 ) -> list[tuple[SlowCase, Suspect]]:
-    """Suspects without whom iterations would lastingly be shorter, beyond what others are worth."""
+    """Suspects without whom iterations would lastingly be shorter, beyond what others are worth.
+
+    ``counts`` are those of the job's machines and NICs.
+    """
     found = []
     for kinds, from_start in (
         (("host",), FROM_START),
@@ -208,7 +215,8 @@ def _shifted(
     ):
         mine = [i for i, s in enumerate(suspects) if s.feature in kinds]
         # Whoever is no suspect is worth nothing, and stands among those that are.
-        table = np.zeros((len(gained), max(len(mine), len(job.members))))
+        peers = counts[kinds != ("host",)]
+        table = np.zeros((len(gained), max(len(mine), peers)))
         table[:, : len(mine)] = gained[:, mine]
         shifts = find_shifts(
             table,

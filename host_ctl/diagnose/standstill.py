@@ -16,6 +16,7 @@ from host_ctl.reconstruct.transfers import MISSING, Traffic, send_end, send_star
 
 _ENTERED = 0.5
 _ALWAYS = 0.9
+_BEGUN = 0.5
 _MIN_PAST = 3
 _PAUSE = 0.25  # of the median pause between operators
 _OFTEN = 0.3
@@ -68,7 +69,7 @@ def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], i
         if not timeline.regular:
             mine = _irregular(traffic, program, lanes, unit)
         units = timeline.rhythm.units
-        if len({p.sent / p.volume for p in mine}) > 1:
+        if len({p.sent / p.volume for p in mine}) > 1 and not _balanced(program, mine):
             stopped = not ends_as_it_pauses(traffic, timeline.group, timeline.operators, units)
         else:
             stopped = timeline.regular and _stopped_within(traffic, program, timeline, mine)
@@ -76,6 +77,11 @@ def lane_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], i
             found.extend(mine)
             iteration = max(iteration, max((p.iteration for p in mine), default=UNKNOWN))
     return found, iteration
+
+
+def _balanced(program: Program, progress: list[Progress]) -> bool:
+    """Whether all lanes moved equally much since the capture began, wherever iterations were cut."""
+    return len({len(program.lanes[p.lane].rows) / p.volume for p in progress}) == 1
 
 
 def _stopped_within(
@@ -107,14 +113,19 @@ def _spare(traffic: Traffic, program: Program, item: Progress) -> bool:
 def _irregular(
     traffic: Traffic, program: Program, lanes: list[tuple[int, Lane]], unit: int
 ) -> list[Progress]:
-    """Where sizes change every time, a lane is behind when it has sent nothing that it always sends."""
+    """Where sizes change every time, a lane is behind when it has sent nothing that it always sends.
+
+    Members that did not stop send all the same, as far as their slots go. Where most lanes have sent nothing
+    the operator has not begun, and what little was sent is the rest of the one before.
+    """
     found = []
     for index, lane in lanes:
         took_part = np.bincount(lane.group_unit, minlength=unit + 1)[:unit] > 0
         item = _progress(traffic, program, index, unit)
         if len(took_part) and took_part.mean() >= _ALWAYS:
             found.append(replace(item, sent=min(item.sent, 1), volume=1))
-    return found
+    begun = sum(item.sent for item in found) >= _BEGUN * len(found)
+    return found if begun else []
 
 
 def next_progress(traffic: Traffic, program: Program) -> tuple[list[Progress], int]:

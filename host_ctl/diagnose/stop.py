@@ -73,6 +73,10 @@ def find_stop(traffic: Traffic, program: Program, needs: Needs, repairs: Table, 
     state = find_standstill(traffic, program, needs, progress)
     if len(pending):
         return Stop(_unanswered_verdict(traffic, program, state, pending, iteration, last, silence))
+    if not state.idle and all(p.sent >= p.volume for p in state.progress):
+        return Stop(
+            unsure=f"{job.id} has stood still for {silence / 1e9:.1f} s, and nothing tells who stopped"
+        )
     return Stop(_standing_verdict(traffic, program, state, iteration, last, silence))
 
 

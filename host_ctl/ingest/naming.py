@@ -22,8 +22,11 @@ CONFIG_NAME = "pulse.toml"
 _EXTENSION = re.compile(r"\.((pcap|pcapng|cap)(?:\.?\d+)?(?:\.(gz|zst))?|frames)$", re.IGNORECASE)
 # RDMA and network devices as Linux names them; each has a number, unlike the parts of a host name.
 _DEVICE = re.compile(
-    r"(?=\D*\d)(mlx\d|rxe|eth|en(?=\d|[opsx])|ib|roce|bond|p\d|hns|bnxt|irdma|siw|erdma|efa|qedr|cxgb)[\w-]*",
-    re.IGNORECASE,
+    r"""(?=\D*\d)(
+        mlx\d|rxe|eth|en(?=\d|[opsx])|ib|roce|bond|p\d|hns|bnxt|irdma|rdma|siw|erdma|efa|qedr|cxgb
+      | hfi|mthca|ocrdma|mana|nic|hca
+    )[\w-]*""",
+    re.IGNORECASE | re.VERBOSE,
 )
 # dumpcap adds _00001_20250102030405 (or the two swapped), users of tcpdump -G a time of their own making.
 _ROTATION = re.compile(

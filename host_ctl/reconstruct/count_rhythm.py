@@ -31,19 +31,20 @@ def count_rhythm(traffic: Traffic, group: Group, index: int) -> tuple[tuple[Oper
 
     Times of units may overlap. The first and the last may hold fewer messages.
     """
-    of_link = [rows_in_order(traffic, [link]) for link in group.links]
-    counts = np.array([len(rows) for rows in of_link])
+    links, strands = np.array(group.links), np.array(group.strands)
+    of_strand = [rows_in_order(traffic, links[strands == s].tolist()) for s in range(group.strand_count)]
+    counts = np.array([len(rows) for rows in of_strand])
     most = int(counts.max())
     if counts.min() < _MIN_UNITS:
         return None
-    pause = _pauses(traffic, of_link, int(counts.min()))
+    pause = _pauses(traffic, of_strand, int(counts.min()))
     period = _period(pause)
     if period is None:
         return None
     phase = _phase(pause, period, most)
-    number = [(np.arange(len(rows)) - phase) // period for rows in of_link]
-    rows, unit = np.concatenate(of_link), np.concatenate(number)
-    whole = len(group.links) * period
+    number = [(np.arange(len(rows)) - phase) // period for rows in of_strand]
+    rows, unit = np.concatenate(of_strand), np.concatenate(number)
+    whole = group.strand_count * period
     parts = [rows[unit == u] for u in np.unique(unit)]
     operators = [operator_of(traffic, index, part, complete=len(part) == whole) for part in parts]
     if len(operators) < _MIN_UNITS:
@@ -53,14 +54,14 @@ def count_rhythm(traffic: Traffic, group: Group, index: int) -> tuple[tuple[Oper
     return tuple(operators), Rhythm(np.arange(len(operators)), starts, ends)
 
 
-def _pauses(traffic: Traffic, of_link: list[NDArray[np.int64]], length: int) -> NDArray[np.float64]:
+def _pauses(traffic: Traffic, of_strand: list[NDArray[np.int64]], length: int) -> NDArray[np.float64]:
     """How long links pause before their k-th message, k from 1 on (ns).
 
     The low quartile over the links: a link that waits for another one pauses wherever the other is slow, and
     one that is slow itself hardly ever.
     """
-    idle = np.empty((len(of_link), length - 1))
-    for number, rows in enumerate(of_link):
+    idle = np.empty((len(of_strand), length - 1))
+    for number, rows in enumerate(of_strand):
         t = traffic.transfers[rows[:length]]
         idle[number] = np.maximum(send_start(t)[1:] - np.maximum.accumulate(send_end(t))[:-1], 0)
     pause = np.quantile(idle, 0.25, axis=0)

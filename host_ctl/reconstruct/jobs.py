@@ -19,6 +19,7 @@ from host_ctl.reconstruct.episodes import episodes
 from host_ctl.reconstruct.groups import Group, find_groups
 from host_ctl.reconstruct.operators import Operator, cut_operators
 from host_ctl.reconstruct.rhythm import Rhythm, find_rhythm
+from host_ctl.reconstruct.strands import Strand
 from host_ctl.reconstruct.transfers import Traffic
 from host_ctl.reconstruct.units import split_units
 
@@ -69,11 +70,11 @@ class Job:
         return float(np.median(np.diff(self.boundaries_ns)))
 
 
-def find_jobs(traffic: Traffic) -> tuple[tuple[Job, ...], tuple[Group, ...]]:
+def find_jobs(traffic: Traffic, strands: Sequence[Strand]) -> tuple[tuple[Job, ...], tuple[Group, ...]]:
     """The training jobs of a capture, and the groups that were set aside."""
     timelines: list[GroupTimeline] = []
     aside: list[Group] = []
-    for index, group in enumerate(find_groups(traffic)):
+    for index, group in enumerate(find_groups(traffic, strands)):
         timeline = _timeline(traffic, group, index)
         if timeline is None or not _is_collective(group, traffic):
             aside.append(group)

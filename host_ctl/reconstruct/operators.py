@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cuts the traffic of a group into operators.
 
-A cut lies where the group is *balanced*: at a silence at which all its links have moved equally many
-messages since the capture began. Silence alone would be wrong, because a late rank silences its group
-inside an operator; volume alone would need the operator's size. Equal back-to-back operators without a
-silence between them stay together as one burst, which later stages must not mind.
+A cut lies where the group is *balanced*: at a silence at which all its strands (links, or several that take
+turns) have moved equally many messages since the capture began. Silence alone would be wrong, because a
+late rank silences its group inside an operator; volume alone would need the operator's size. Equal
+back-to-back operators without a silence between them stay together as one burst, which later stages must
+not mind.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ _OFTEN = 0.3
 _CLEAR_GAP = 3.0
 _NEARLY_EVERY = 0.9  # a share may be empty once
 _MAX_CANDIDATES = 20_000
+_PARTS, _THROUGHOUT = 8, 0.8
+_ALWAYS_FIRST = 0.95
+_NO_GAP = 0.1  # of the usual silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +58,16 @@ def cut_operators(traffic: Traffic, group: Group, index: int) -> tuple[Operator,
     t = traffic.transfers[rows]
     start = send_start(t)
     busy_until = np.maximum.accumulate(arrival(t))
-    links = np.searchsorted(np.array(group.links), t["link"])
-    cuts = _balanced_cuts(start, busy_until, links, len(group.links))
+    strands = group.strand_of(t["link"])
+    senders = np.array(traffic.edges).reshape(-1, 2)[t["edge"], 0]
+    cuts = _balanced_cuts(start, busy_until, strands, senders)
     edges = [0, *(int(c) for c in cuts), len(rows)]
     operators = []
     for a, b in pairwise(edges):
         if a == b:
             continue
         operators.append(operator_of(traffic, index, rows[a:b], complete=True))
-    return _mark_incomplete(operators, links, len(group.links))
+    return _mark_incomplete(operators, strands, group.strand_count)
 
 
 def operator_of(traffic: Traffic, group: int, rows: NDArray[np.int64], *, complete: bool) -> Operator:
@@ -86,11 +91,25 @@ def rows_in_order(traffic: Traffic, links: Sequence[int]) -> NDArray[np.int64]:
     return rows[np.argsort(send_start(traffic.transfers[rows]), kind="stable")]
 
 
+@dataclass(frozen=True, slots=True)
+class _Silences:
+    """The silences of a group, per silence in order of time.
+
+    ``moved``: messages that each strand had begun before it (silences x strands), ``length_ns``, ``first``:
+    the member that sends first after it. ``totals``: messages of each strand in the whole capture.
+    """
+
+    moved: NDArray[np.int64]
+    length_ns: NDArray[np.int64]
+    first: NDArray[np.int64]
+    totals: NDArray[np.int64]
+
+
 def _balanced_cuts(
     start: NDArray[np.int64],
     busy_until: NDArray[np.int64],
-    links: NDArray[np.int64],
-    n_links: int,
+    strands: NDArray[np.int64],
+    senders: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Indices (into the transfers in order of start) at which a new operator begins."""
     silence = start[1:] - busy_until[:-1]
@@ -100,61 +119,79 @@ def _balanced_cuts(
         candidates = np.sort(candidates[longest])
     if not len(candidates):
         return candidates
-    moved = _moved(links, n_links, candidates)
-    balanced = _is_balanced(moved, np.bincount(links, minlength=n_links), silence[candidates - 1])
-    candidates = candidates[balanced]
+    totals = np.bincount(strands)
+    moved = _moved(strands, len(totals), candidates)
+    silences = _Silences(moved, silence[candidates - 1], senders[candidates], totals)
+    candidates = candidates[_is_balanced(silences, len(np.unique(senders)) > 2)]
     if not len(candidates):
         return candidates
     length = silence[candidates - 1]
     return np.asarray(candidates[length >= _SHORT_SILENCE * np.percentile(length, 75)])
 
 
-def _moved(links: NDArray[np.int64], n_links: int, candidates: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Messages that each link had begun before each candidate: (candidates, links)."""
-    moved = np.empty((len(candidates), n_links), dtype=np.int64)
-    for link in range(n_links):
-        moved[:, link] = np.searchsorted(np.flatnonzero(links == link), candidates, side="left")
+def _moved(strands: NDArray[np.int64], n_strands: int, candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Messages that each strand had begun before each candidate: (candidates, strands)."""
+    moved = np.empty((len(candidates), n_strands), dtype=np.int64)
+    for strand in range(n_strands):
+        moved[:, strand] = np.searchsorted(np.flatnonzero(strands == strand), candidates, side="left")
     return moved
 
 
-def _is_balanced(
-    moved: NDArray[np.int64], totals: NDArray[np.int64], silence: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    if totals.max() - totals.min() <= max(_EQUAL_COUNTS * totals.max(), 2):
-        alike = _same_difference(moved, totals, silence)
+def _is_balanced(silences: _Silences, several: bool) -> NDArray[np.bool_]:
+    """``several``: there are more than two members, whose strands do not move equally much by chance."""
+    most, least = silences.totals.max(), silences.totals.min()
+    if most - least <= max(_EQUAL_COUNTS * most, 2):
+        alike = _same_difference(silences, several)
         # Links whose messages change every time may have moved about as many in all, but no state repeats.
-        if alike.sum() >= _MIN_EVEN or totals.max() - totals.min() <= 2:
+        if alike.sum() >= _MIN_EVEN or most - least <= 2:
             return alike
     # Unequal all-to-all: balanced at a long silence once every link has moved since the cut before.
+    moved, length_ns = silences.moved, silences.length_ns
     every_link = np.zeros(len(moved), dtype=bool)
     last = np.zeros(moved.shape[1], dtype=np.int64)
-    threshold = _long_silence(silence)
-    for i in np.flatnonzero(silence >= threshold):
+    threshold = _long_silence(length_ns)
+    for i in np.flatnonzero(length_ns >= threshold):
         if np.mean(moved[i] > last) >= _NEARLY_EVERY:
             every_link[i] = True
             last = moved[i]
     return every_link
 
 
-def _same_difference(
-    moved: NDArray[np.int64], totals: NDArray[np.int64], silence: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _same_difference(silences: _Silences, several: bool) -> NDArray[np.bool_]:
     """Balanced silences of equal links: those at which the links' counts differ as between operators.
 
     They differ by nothing when the capture began between two operators, by constants when it began inside
-    one. A capture that ended between operators tells the constants by its totals. A pipeline has states of
-    its own in every iteration, as common as the even one, so that the most silence is only the last resort.
+    one. A capture that ended between operators tells the constants by its totals; equal ones show that it
+    began and ended so. A pipeline has states of its own in every iteration, as common as the even one, so
+    that the most silence is only the last resort.
     """
-    difference = moved - moved[:, :1]
-    kinds, which = np.unique(difference, axis=0, return_inverse=True)
-    length = np.bincount(which.ravel(), weights=silence.astype(np.float64))
+    totals, length_ns = silences.totals, silences.length_ns
+    difference = silences.moved - silences.moved[:, :1]
+    if several and totals.max() == totals.min():
+        return np.asarray((difference == 0).all(axis=1))
+    _, which = np.unique(difference, axis=0, return_inverse=True)
+    total_ns = np.bincount(which.ravel(), weights=length_ns.astype(np.float64))
+    longest = which.ravel() == np.argmax(total_ns)
     even, final = ((difference == k).all(axis=1) for k in (np.zeros_like(totals), totals - totals[0]))
-    usual = np.median(silence[which.ravel() == np.argmax(length)])
-    known = [k for k in (even, final) if _pauses_there(silence[k], length.max(), usual)]
+    usual = float(np.median(length_ns[longest]))
+    known = [k for k in (even, final) if _pauses_there(length_ns[k], total_ns.max(), usual)]
+    known = [k for k in known if _anybody_begins(silences, k) or not _anybody_begins(silences, longest)]
     if known:
-        # Between operators the ranks compute: of two kinds of silence that is the longer one.
-        return np.asarray(max(known, key=lambda k: float(np.median(silence[k]))))
-    return np.asarray((difference == kinds[np.argmax(length)]).all(axis=1))
+        # Who became late in the midst of the run stops its group in a state that never was before. Between
+        # operators the ranks compute: of two kinds of silence throughout the run that is the longer one.
+        parts = [_parts_of_run(k & (length_ns >= _NO_GAP * _usual_length(length_ns))) for k in known]
+        lasting = [k for k, found in zip(known, parts, strict=True) if found >= _THROUGHOUT * max(parts)]
+        return np.asarray(max(lasting, key=lambda k: float(np.median(length_ns[k]))))
+    return longest
+
+
+def _anybody_begins(silences: _Silences, chosen: NDArray[np.bool_]) -> bool:
+    """Whether it is not always the same member that sends first after some silences.
+
+    Between operators everybody may; inside one it is always the one that the others wait for.
+    """
+    first = silences.first[chosen]
+    return bool(np.unique(first, return_counts=True)[1].max(initial=0) < _ALWAYS_FIRST * len(first))
 
 
 def _pauses_there(own: NDArray[np.int64], most: float, usual: float) -> bool:
@@ -164,6 +201,17 @@ def _pauses_there(own: NDArray[np.int64], most: float, usual: float) -> bool:
     once per iteration, but then no shorter.
     """
     return bool(own.sum() >= most / 4 or (len(own) >= _MIN_EVEN and np.median(own) >= usual))
+
+
+def _usual_length(silence: NDArray[np.int64]) -> int:
+    """The length such that half of all silence is in longer ones: of gaps between messages there are many."""
+    ordered = np.sort(silence)
+    return int(ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)])
+
+
+def _parts_of_run(chosen: NDArray[np.bool_]) -> int:
+    """In how many of equal parts of the run there are chosen silences."""
+    return int(sum(part.any() for part in np.array_split(chosen, _PARTS)))
 
 
 def _long_silence(silence: NDArray[np.int64]) -> float:
@@ -178,13 +226,13 @@ def _long_silence(silence: NDArray[np.int64]) -> float:
 
 
 def _mark_incomplete(
-    operators: list[Operator], links: NDArray[np.int64], n_links: int
+    operators: list[Operator], strands: NDArray[np.int64], n_strands: int
 ) -> tuple[Operator, ...]:
     """The last operator is incomplete when its links have moved unlike those of all operators before."""
     if len(operators) < 2:
         return tuple(operators)
     at = np.cumsum([0, *(o.messages for o in operators)])
-    counts = [np.bincount(links[a:b], minlength=n_links) for a, b in pairwise(at)]
+    counts = [np.bincount(strands[a:b], minlength=n_strands) for a, b in pairwise(at)]
     last = counts[-1]
     known = any(np.array_equal(last, c) for c in counts[:-1])
     proportional = last.max() == last.min() and all(c.max() == c.min() for c in counts[1:-1])
@@ -206,18 +254,17 @@ def ends_as_it_pauses(traffic: Traffic, group: Group, operators: tuple[Operator,
     order = np.argsort(send_start(t), kind="stable")
     t = t[order]
     start, busy_until = send_start(t), np.maximum.accumulate(arrival(t))
-    links = np.searchsorted(np.array(group.links), t["link"])
+    strands = group.strand_of(t["link"])
     usual = np.median([b.start_ns - a.end_ns for a, b in pairwise(operators)]) if len(operators) > 1 else 0
     pauses = np.flatnonzero(start[1:] - busy_until[:-1] >= _LONG_PAUSE * max(usual, 1)) + 1
     if not len(pauses):
         return False
-    moved = _moved(links, len(group.links), pauses)
-    totals = np.bincount(links, minlength=len(group.links))
+    moved = _moved(strands, group.strand_count, pauses)
+    totals = np.bincount(strands, minlength=group.strand_count)
     alike = (moved - moved[:, :1] == totals - totals[0]).all(axis=1)
     return bool(alike.sum() >= max(_MIN_EVEN, _OFTEN * units))
 
 
-def link_counts(rows: NDArray[np.int64], transfers: Table, group: Group) -> NDArray[np.int64]:
-    """How many of some rows of a group's transfers each of its links moved."""
-    links = np.searchsorted(np.array(group.links), transfers["link"][rows])
-    return np.bincount(links, minlength=len(group.links))
+def strand_counts(rows: NDArray[np.int64], transfers: Table, group: Group) -> NDArray[np.int64]:
+    """How many of some rows of a group's transfers each of its strands moved."""
+    return np.bincount(group.strand_of(transfers["link"][rows]), minlength=group.strand_count)

@@ -158,7 +158,7 @@ def join_traffic(series: Sequence[NicSeries], alignment: Alignment) -> Traffic:
         src, dst = by_address[key[0]], by_address[key[1]]
         edge = edges.setdefault((src, dst), len(edges))
         granted = _credits_for(key, views, reverse)
-        unused = _grant(data, granted)
+        unused = match_credits(data, granted)
         data["link"], data["edge"] = len(links), edge
         granted["link"] = len(links)
         links.append(
@@ -371,7 +371,7 @@ def _only_small(view: _View | None) -> _View | None:
     return _View(view.series, view.flow, view.reverse, view.sport, np.empty(0, _SEND), view.small)
 
 
-def _grant(data: Table, granted: Table) -> int:
+def match_credits(data: Table, granted: Table) -> int:
     """Write the times of each message's credit into ``data``; return how many credits stay unused.
 
     The k-th message uses the k-th credit, or every m-th message one credit when a credit covers m

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.reconstruct.groups import Group
-from host_ctl.reconstruct.operators import Operator, link_counts, operator_of
+from host_ctl.reconstruct.operators import Operator, operator_of, strand_counts
 from host_ctl.reconstruct.rhythm import Rhythm
 from host_ctl.reconstruct.transfers import Traffic, send_start
 
@@ -58,8 +58,8 @@ def split_units(
 def _usual_volume(
     traffic: Traffic, group: Group, rows_of_unit: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64] | None:
-    """Messages per link of the commonest unit; None when no two units are alike."""
-    counts = np.stack([link_counts(rows, traffic.transfers, group) for rows in rows_of_unit])
+    """Messages per strand of the commonest unit; None when no two units are alike."""
+    counts = np.stack([strand_counts(rows, traffic.transfers, group) for rows in rows_of_unit])
     kinds, times = np.unique(counts, axis=0, return_counts=True)
     usual = kinds[np.argmax(times)]
     return usual if times.max() >= 2 and usual.min() > 0 else None
@@ -69,13 +69,13 @@ def _split(
     traffic: Traffic, group: Group, rows: NDArray[np.int64], volume: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
     """One unit's rows in parts of the usual volume; what is left over is a part of its own."""
-    links = np.searchsorted(np.array(group.links), traffic.transfers["link"][rows])
-    times = np.bincount(links, minlength=len(volume)) // volume
+    strands = group.strand_of(traffic.transfers["link"][rows])
+    times = np.bincount(strands, minlength=len(volume)) // volume
     if times.min() < 2:
         return [rows]
     part_of = np.empty(len(rows), dtype=np.int64)
-    for link in range(len(volume)):
-        mine = np.flatnonzero(links == link)
+    for strand in range(len(volume)):
+        mine = np.flatnonzero(strands == strand)
         mine = mine[np.argsort(send_start(traffic.transfers[rows[mine]]), kind="stable")]
-        part_of[mine] = np.arange(len(mine)) // volume[link]
+        part_of[mine] = np.arange(len(mine)) // volume[strand]
     return [rows[part_of == part] for part in range(int(part_of.max()) + 1)]

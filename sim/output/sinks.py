@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import IO
 
@@ -86,7 +87,8 @@ class SoftwareDpu:
         scenario = setting.world.scenario
         mode = CaptureMode(CaptureKind(scenario.capture.kind.value), scenario.capture.sample_shift)
         device = f"mlx5_{nic.rail}" if scenario.nics_per_machine > 1 else ""
-        identity = NicIdentity(f"node{nic.machine}", device)
+        address = IPv6Address(nic.ipv6) if scenario.network.ipv6 else IPv4Address(nic.ipv4)
+        identity = NicIdentity(f"node{nic.machine}", device, (str(address),))
         self._clock = setting.clocks[nic.number]
         self._metering = Metering(identity, f"sim-{scenario.seed}", mode, ClockInfo("free"), config)
         pairs = clock_pairs(

@@ -14,6 +14,9 @@ from dpu_app.wire import records
 from host_ctl.align.clock import Alignment
 from host_ctl.ingest.local import packed_address
 from host_ctl.ingest.series import NicSeries
+from host_ctl.reconstruct.groups import Group, find_groups
+from host_ctl.reconstruct.jobs import Job, find_jobs
+from host_ctl.reconstruct.strands import find_strands
 from host_ctl.reconstruct.transfers import MISSING, TRANSFER, Endpoint, Link, Traffic
 
 EPOCH_NS = 1_700_000_000_000_000_000
@@ -25,6 +28,16 @@ def table(dtype: np.dtype[Any], count: int, **columns: Any) -> NDArray[np.void]:
     for name, values in columns.items():
         rows[name] = values
     return rows
+
+
+def groups_of(made: Traffic) -> tuple[Group, ...]:
+    """The groups that are found in traffic."""
+    return find_groups(made, find_strands(made))
+
+
+def jobs_of(made: Traffic) -> tuple[tuple[Job, ...], tuple[Group, ...]]:
+    """The jobs that are found in traffic, and the groups set aside."""
+    return find_jobs(made, find_strands(made))
 
 
 def address(number: int) -> str:

@@ -17,11 +17,11 @@ from host_ctl.attribute.program import Lane, Program, lay_out
 from host_ctl.attribute.replay import Replay, build_replay
 from host_ctl.attribute.roles import find_sharing
 from host_ctl.ingest.series import Table
-from host_ctl.reconstruct.jobs import Job, find_jobs
+from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.repairs import REPAIR
 from host_ctl.reconstruct.transfers import TRANSFER, Endpoint, Link, Traffic
 from pulse_native import replay_dtypes
-from tests.host_ctl.made import EPOCH_NS, address, series, table
+from tests.host_ctl.made import EPOCH_NS, address, jobs_of, series, table
 
 MESSAGE, CUT = replay_dtypes()["MESSAGE"], replay_dtypes()["CUT"]
 MISSING = np.iinfo(np.int64).min
@@ -139,7 +139,7 @@ def ring(
 def attributed(traffic: Traffic, repairs: Table | None = None) -> Attributed:
     """The only job of some traffic, attributed as the engine does it."""
     repairs = np.empty(0, REPAIR) if repairs is None else repairs
-    (job,), _ = find_jobs(traffic)
+    (job,), _ = jobs_of(traffic)
     program = lay_out(traffic, job)
     actions = send_actions(traffic, program)
     learned = learn_needs(actions, program.arrivals, traffic)

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host_ctl.reconstruct.groups import find_groups
-from host_ctl.reconstruct.jobs import find_jobs
 from host_ctl.reconstruct.operators import cut_operators
 from host_ctl.reconstruct.rhythm import find_rhythm
 from host_ctl.reconstruct.transfers import Traffic, unwrap_psn
-from tests.host_ctl.made import traffic
+from tests.host_ctl.made import groups_of, jobs_of, traffic
 
 MS = 1_000_000
 Pair = tuple[int, int]
@@ -67,7 +65,7 @@ def alltoall(n: int, iterations: int, *, uneven: bool, seed: int) -> Traffic:
 @pytest.mark.parametrize("n", [2, 3, 4, 8])
 def test_a_ring_is_one_group_cut_once_per_iteration(n: int) -> None:
     made = ring(n, 12, compute_ns=lambda k, i: 30 * MS + i * 100_000)
-    (group,) = find_groups(made)
+    (group,) = groups_of(made)
     assert group.algorithm == "ring"
     operators = cut_operators(made, group, 0)
     assert [o.messages for o in operators] == [2 * (n - 1) * n] * 12
@@ -78,7 +76,7 @@ def test_a_ring_is_one_group_cut_once_per_iteration(n: int) -> None:
 def test_a_late_member_silences_its_group_inside_an_operator_and_is_not_cut_there() -> None:
     """255 ms inside the operator against 400 between, as a real late rank makes it."""
     late = ring(4, 20, compute_ns=lambda k, i: 400 * MS + 255 * MS * (i == 2 and k >= 8))
-    (group,) = find_groups(late)
+    (group,) = groups_of(late)
     assert [o.messages for o in cut_operators(late, group, 0)] == [24] * 20
 
 
@@ -102,10 +100,10 @@ def test_operators_of_any_ring_are_its_iterations(
         chunks=chunks,
         seed=seed,
     )
-    (group,) = find_groups(made)
+    (group,) = groups_of(made)
     operators = cut_operators(made, group, 0)
     assert [o.messages for o in operators] == [2 * (n - 1) * n * chunks] * 15
-    (job,), aside = find_jobs(made)
+    (job,), aside = jobs_of(made)
     assert aside == ()
     assert job.iterations == 15
     assert job.members == tuple(range(n))
@@ -114,20 +112,20 @@ def test_operators_of_any_ring_are_its_iterations(
 def test_an_all_to_all_is_one_group_cut_at_each_exchange() -> None:
     for seed in range(5):
         made = alltoall(4, 12, uneven=False, seed=seed)
-        (group,) = find_groups(made)
+        (group,) = groups_of(made)
         assert group.algorithm == "alltoall"
         assert [o.messages for o in cut_operators(made, group, 0)] == [36] * 12
 
 
 def test_an_uneven_all_to_all_is_one_group() -> None:
     for seed in range(5):
-        assert [g.algorithm for g in find_groups(alltoall(4, 12, uneven=True, seed=seed))] == ["alltoall"]
+        assert [g.algorithm for g in groups_of(alltoall(4, 12, uneven=True, seed=seed))] == ["alltoall"]
 
 
 def test_an_uneven_all_to_all_is_cut_once_everybody_has_sent() -> None:
     for seed in range(1, 5):
         made = alltoall(4, 12, uneven=True, seed=seed)
-        (group,) = find_groups(made)
+        (group,) = groups_of(made)
         assert len(cut_operators(made, group, 0)) == 12
 
 
@@ -136,20 +134,20 @@ def test_a_run_that_breaks_off_has_an_incomplete_last_operator() -> None:
     rows = made.transfers
     broken = rows[rows["tx_start"] < np.sort(rows["tx_start"])[-9]]
     part = replace(made, transfers=broken)
-    (group,) = find_groups(part)
+    (group,) = groups_of(part)
     operators = cut_operators(part, group, 0)
     assert [o.complete for o in operators] == [True] * 9 + [False]
 
 
 def test_one_way_traffic_is_no_job() -> None:
     made = traffic(3, {(0, 1): [(k * MS, k * MS + 1000) for k in range(500)], (0, 2): [(5, 9)] * 50})
-    jobs, aside = find_jobs(made)
+    jobs, aside = jobs_of(made)
     assert jobs == ()
     assert len(aside) >= 1
 
 
 def test_nothing_at_all_is_no_job() -> None:
-    assert find_jobs(traffic(2, {(0, 1): []})) == ((), ())
+    assert jobs_of(traffic(2, {(0, 1): []})) == ((), ())
 
 
 def test_two_rings_that_share_nobody_are_two_jobs() -> None:
@@ -160,7 +158,7 @@ def test_two_rings_that_share_nobody_are_two_jobs() -> None:
         for row in made.transfers:
             src, dst = made.edges[int(row["edge"])]
             sends.setdefault((src + base, dst + base), []).append((int(row["tx_start"]), int(row["rx_end"])))
-    jobs, _ = find_jobs(traffic(4, sends))
+    jobs, _ = jobs_of(traffic(4, sends))
     assert {job.members for job in jobs} == {(0, 1), (2, 3)}
 
 

@@ -4,6 +4,7 @@ PYTHON310 ?= python3.10
 CXX ?= g++
 FUZZ_CXX ?= clang++
 FUZZ_SECONDS ?= 60
+FUZZ_TARGETS := $(patsubst native/fuzz/%.cpp,%,$(wildcard native/fuzz/fuzz_*.cpp))
 ARM_CXX ?= aarch64-linux-gnu-g++
 QEMU_ARM ?= qemu-aarch64
 ARM_FLAGS ?=
@@ -17,7 +18,7 @@ MODULES := .venv/modules-$(firstword $(shell find dpu_app host_ctl sim bench nat
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 .PHONY: setup tools test test-native test-sanitizers test-python test-py310 test-arm lint lint-python lint-native \
-  lint-deep format demo bench fuzz nightly clean
+  lint-deep format demo bench fuzz fuzz-corpus nightly clean
 
 setup: .venv/native-built
 
@@ -124,12 +125,24 @@ fuzz: .venv/python-ready
 	$(CMAKE) -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DPULSE_BUILD_TESTS=OFF -DPULSE_BUILD_FUZZERS=ON \
 	  -DPULSE_SANITIZE=address,undefined,fuzzer-no-link
 	$(BIN)/cmake --build build/fuzz
+	for target in $(FUZZ_TARGETS); do \
+	  mkdir -p build/fuzz/found/$$target; \
+	  build/fuzz/$$target -artifact_prefix=build/fuzz/$$target- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 \
+	    build/fuzz/found/$$target native/fuzz/corpus/$$target || exit 1; \
+	done
+
+# Keeps of all that was found the fewest inputs that cover the same.
+fuzz-corpus: fuzz
+	$(BIN)/python -m native.fuzz.make_seeds build/fuzz/found
+	for target in $(FUZZ_TARGETS); do \
+	  rm -rf build/fuzz/fewest && mkdir build/fuzz/fewest && mkdir -p native/fuzz/corpus/$$target; \
+	  build/fuzz/$$target -set_cover_merge=1 -max_len=1024 build/fuzz/fewest build/fuzz/found/$$target \
+	    native/fuzz/corpus/$$target || exit 1; \
+	  rm -f native/fuzz/corpus/$$target/*; \
+	  cp build/fuzz/fewest/* native/fuzz/corpus/$$target/; \
+	done
 
 nightly: test test-py310 test-arm lint lint-deep fuzz
-	for target in build/fuzz/fuzz_*; do \
-	  [ -x $$target ] && [ -f $$target ] || continue; \
-	  $$target -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=4096 || exit 1; \
-	done
 	$(BIN)/python -m pytest -m slow
 
 clean:

@@ -116,8 +116,11 @@ void Meter::on_boundary(std::uint32_t slot, const PacketRecord& packet, const Ps
   HotFlow& flow = hot_[slot];
   ColdFlow& cold = cold_[slot];
   const OpcodeTraits& traits = opcode_traits(packet.opcode);
-  cold.record.udp_sport = packet.udp_sport;
-  cold.record.transport = static_cast<std::uint8_t>(opcode_transport(packet.opcode));
+  // Not of a MIDDLE, which the short way takes without a look at them.
+  if (traits.place != MessagePlace::middle) {
+    cold.record.udp_sport = packet.udp_sport;
+    cold.record.transport = static_cast<std::uint8_t>(opcode_transport(packet.opcode));
+  }
   if (sighting.sight == Sight::restart) {
     cold.messages.flush(flow.message, done_);
     record_messages(slot);

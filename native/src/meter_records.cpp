@@ -49,7 +49,7 @@ void Meter::note_event(std::uint32_t slot, EventKind kind, std::uint32_t psn, st
     EventRecord& run = current_.events[last];
     if (run.flow == cold.record.flow && run.kind == static_cast<std::uint8_t>(kind)) {
       const bool contiguous = ((run.psn + run.count) & kPsnMask) == psn;
-      if (contiguous || ns - run.end_ns <= kEventRunNs) {
+      if (contiguous || elapsed_ns(run.end_ns, ns) <= kEventRunNs) {
         run.end_ns = std::max(run.end_ns, ns);
         run.count += count;
         return;

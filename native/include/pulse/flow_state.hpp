@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 
+#include "pulse/elapsed.hpp"
 #include "pulse/flow_table.hpp"
 #include "pulse/histogram.hpp"
 #include "pulse/message_tracker.hpp"
@@ -21,15 +22,6 @@
 namespace pulse {
 
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
-
-// In 64 bits that wrap: times of made-up captures may be as far apart as they like.
-[[nodiscard]] inline std::int64_t elapsed_ns(std::int64_t from_ns, std::int64_t to_ns) noexcept {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(to_ns) - static_cast<std::uint64_t>(from_ns));
-}
-
-[[nodiscard]] inline std::uint32_t saturated_ns(std::int64_t ns) noexcept {
-  return static_cast<std::uint32_t>(std::min<std::int64_t>(ns, std::numeric_limits<std::uint32_t>::max()));
-}
 
 inline constexpr std::uint64_t kProvenPackets = 4;
 

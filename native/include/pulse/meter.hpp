@@ -85,7 +85,7 @@ class Meter {
                                         const PacketRecord& packet) const noexcept;
   void prefetch_flow(std::uint32_t slot, bool whole) const noexcept;
   struct Run;
-  void on_middle(Run& run, const PacketLane& lane, std::int64_t ns, std::uint32_t wire_bytes);
+  void on_middle(Run& run, const PacketLane& lane, std::int64_t ns, std::int64_t gap_ns, std::uint32_t wire_bytes);
   template <typename Block>
   std::size_t take_run(const Block& block, const Sighting* packets, std::size_t first, std::size_t end);
   void begin_burst_in_run(std::uint32_t slot, std::int64_t gap_ns, std::int64_t ns);

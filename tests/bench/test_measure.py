@@ -6,12 +6,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.measure.frames import Case, section_costs, simulate_upload
 from bench.measure.memory import measure_memory
+from bench.measure.mode_errors import ERRORS
+from bench.measure.modes import simulated, taken_by, view_of
 from bench.measure.rows import Row, table
 from bench.windows.contenders import CONTENDERS, exact_bytes, pulse, wavesketch
 from bench.windows.curves import Curves, bursty
 from bench.windows.metrics import errors
 from bench.windows.wavesketch import REPORT_WINDOWS, UNIT_BYTES, WaveSketch, approximate
+from dpu_app.wire.frame import CaptureKind, CaptureMode, encode_frame
+from dpu_app.wire.records import PACKET
 from pulse_native._bench import Traffic, measure_path
 
 
@@ -105,3 +110,37 @@ def test_curves_name_bytes_of_packets() -> None:
     curves: Curves = bursty(flows=5)
     assert ((curves.bytes > 0) == (curves.packets > 0)).all()
     assert (curves.bytes <= curves.packets * 4096).all()
+
+
+def test_sections_and_the_rest_are_the_bytes_of_the_frames() -> None:
+    upload = simulate_upload(Case("pp", "3D", nics=1, steps=1), (8_000,))[8_000]
+    assert sum(upload.section_bytes().values()) == sum(len(encode_frame(frame)) for frame in upload.frames)
+    assert upload.active_ns > 0
+    tables = upload.frames[-1].tables
+    for name in ("messages", "markers", "series"):
+        assert min(section_costs(tables, name, repetitions=1)) > 0
+
+
+def test_full_capture_has_no_error_and_steered_one_none_in_what_it_keeps() -> None:
+    packets = simulated("healthy", "pp", steps=1)
+    full, steered = view_of(packets, CaptureMode()), view_of(packets, CaptureMode(CaptureKind.STEERED))
+    for output, error in ERRORS.items():
+        if output != "share of packets taken":
+            assert error(full, full) in (None, 0.0), output
+    exact = (
+        "bytes per flow",
+        "data packets per flow",
+        "messages without start, end or length",
+        "controls missing",
+        "markers missing, messages",
+        "markers missing, ACK and NAK",
+        "histogram of message sizes",
+    )
+    assert {output: ERRORS[output](steered, full) for output in exact} == dict.fromkeys(exact, 0.0)
+    assert ERRORS["bytes per window"](steered, full) < 0.1  # type: ignore[operator]
+
+
+def test_a_sampled_capture_holds_its_share() -> None:
+    packets = np.zeros(64_000, PACKET)
+    taken = taken_by(CaptureMode(CaptureKind.SAMPLED, 4), packets)
+    assert len(taken) == pytest.approx(4_000, rel=0.05)

@@ -66,7 +66,7 @@ void Meter::on_packet(std::uint32_t slot, const PacketRecord& packet) {
   const std::int64_t idle_ns = elapsed_ns(flow.last_ns, packet.ns);
   if (flow.packets() == 0) {
     cold_[slot].record.first_ns = packet.ns;
-  } else if (idle_ns < 0) {
+  } else if (packet.ns < flow.last_ns) {
     cold_[slot].record.first_ns = std::min(cold_[slot].record.first_ns, packet.ns);
   }
   flow.last_ns = std::max(flow.last_ns, packet.ns);

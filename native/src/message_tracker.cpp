@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "pulse/elapsed.hpp"
+#include "pulse/saturating.hpp"
 
 namespace pulse {
 
@@ -15,7 +16,7 @@ void touch(OpenMessage& message, const MessagePacket& packet) {
   if (gap_ns > message.longest_gap_ns) message.longest_gap_ns = saturated_ns(gap_ns);
   message.last_ns = std::max(message.last_ns, packet.ns);
   message.start_ns = std::min(message.start_ns, packet.ns);
-  message.packets += 1;
+  add_saturating(message.packets, 1);
   if (packet.sight == Sight::repeat) {
     message.flags |= kMessageRepeated;
     return;

@@ -213,6 +213,10 @@ template <typename Block>
 // fetch the index, find the slots and fetch the flows, update.
 template <typename Block>
 void Meter::update_block(Block& block, std::size_t count) {
+  if (current_.counters.outcomes[kRoce] + count > config_.max_packets) [[unlikely]] {
+    current_.counters.packets_lost += count;
+    return;
+  }
   std::array<Sighting, kBlock> packets;
   const std::size_t roce = look_up(block, count, packets.data());
   for (std::size_t i = 0; i < roce; ++i) {
@@ -235,6 +239,12 @@ void Meter::update_block(Block& block, std::size_t count) {
     const Sighting& packet = packets[i++];
     const PacketRecord& record = packet.way == Way::middle ? block.whole(packet.index) : block.record(packet.index);
     std::uint32_t slot = find_flow(packet.lane.key(), packet.hash, record);
+    if (slot == kNoSlot && next_flow_ == kNoFlow) {
+      // Every number has been used, and none is used twice.
+      ++current_.counters.flows_lost;
+      ++current_.counters.packets_lost;
+      continue;
+    }
     if (slot == kNoSlot) slot = create_flow(record, packet.lane.key(), packet.hash);
     on_packet(slot, record);
   }

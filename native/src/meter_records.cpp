@@ -6,6 +6,7 @@
 
 #include "pulse/marker_hash.hpp"
 #include "pulse/meter.hpp"
+#include "pulse/saturating.hpp"
 
 namespace pulse {
 
@@ -27,7 +28,7 @@ void Meter::count_sighting(std::uint32_t slot, const PacketRecord& packet, const
     case Sight::next:
       return;
     case Sight::ahead:
-      record.gap_psns += sighting.missing;
+      add_saturating(record.gap_psns, sighting.missing);
       return note_event(slot, EventKind::gap, psn_of(sighting.position - sighting.missing), sighting.missing,
                         packet.ns);
     case Sight::late:

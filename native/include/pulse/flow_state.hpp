@@ -18,6 +18,7 @@
 #include "pulse/message_tracker.hpp"
 #include "pulse/psn.hpp"
 #include "pulse/records.hpp"
+#include "pulse/saturating.hpp"
 
 namespace pulse {
 
@@ -69,7 +70,7 @@ struct alignas(64) HotFlow {
     message.longest_gap_ns = std::max(message.longest_gap_ns, longest_gap_ns);
     message.last_ns = last_data_ns;
     message.last = psn_next - 1;
-    message.packets += data_packets - run_packets_before;
+    add_saturating(message.packets, data_packets - run_packets_before);
     message.payload_bytes += data_bytes - run_bytes_before;
   }
 

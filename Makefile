@@ -17,7 +17,7 @@ EXTENSION_SOURCES := $(filter-out native/tests/% native/fuzz/% native/bench/%,$(
 MODULES := .venv/modules-$(firstword $(shell find dpu_app host_ctl sim bench native/pulse_native -name '*.py' | sort | cksum))
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
-.PHONY: setup tools test test-native test-sanitizers test-python test-py310 test-arm lint lint-python lint-native \
+.PHONY: setup tools test test-native test-sanitizers test-tsan test-python test-py310 test-arm lint lint-python lint-native \
   lint-deep format demo bench fuzz fuzz-corpus nightly clean
 
 setup: .venv/native-built
@@ -62,6 +62,13 @@ test-sanitizers: .venv/python-ready
 	  -DCMAKE_CXX_FLAGS_DEBUG='-O1 -g1' -DPULSE_SANITIZE=address,undefined
 	$(BIN)/cmake --build build/sanitizers
 	$(BIN)/ctest --test-dir build/sanitizers --output-on-failure
+
+# Meters in threads of their own, each with what it shares with the others under watch.
+test-tsan: .venv/python-ready
+	$(CMAKE) -B build/tsan -DCMAKE_CXX_COMPILER=$(CXX) -DPULSE_WERROR=ON -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_FLAGS_DEBUG='-O1 -g1' -DPULSE_SANITIZE=thread
+	$(BIN)/cmake --build build/tsan --target pulse_tests
+	$(BIN)/ctest --test-dir build/tsan --output-on-failure
 
 test-python: setup tools
 	$(BIN)/python -m pytest -m 'not slow'
@@ -142,7 +149,7 @@ fuzz-corpus: fuzz
 	  cp build/fuzz/fewest/* native/fuzz/corpus/$$target/; \
 	done
 
-nightly: test test-py310 test-arm lint lint-deep fuzz
+nightly: test test-tsan test-py310 test-arm lint lint-deep fuzz
 	$(BIN)/python -m pytest -m slow
 
 clean:

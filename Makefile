@@ -18,7 +18,7 @@ MODULES := .venv/modules-$(firstword $(shell find dpu_app host_ctl sim bench nat
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 .PHONY: setup tools test test-native test-sanitizers test-tsan test-python test-py310 test-arm lint lint-python lint-native \
-  lint-deep format demo bench fuzz fuzz-corpus nightly clean
+  lint-deep format demo bench bench-instructions fuzz fuzz-corpus nightly clean
 
 setup: .venv/native-built
 
@@ -128,6 +128,12 @@ demo: setup
 bench: setup
 	$(BIN)/python -m bench offline
 
+# Instructions per packet beside those recorded; RECORD=--record makes these the record.
+bench-instructions: setup
+	$(CMAKE) -B build/release -DCMAKE_CXX_COMPILER=$(CXX) -DCMAKE_BUILD_TYPE=Release
+	$(BIN)/cmake --build build/release --target pulse_bench
+	$(BIN)/python -m bench.measure.instructions build/release/pulse_bench $(RECORD)
+
 fuzz: .venv/python-ready
 	$(CMAKE) -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DPULSE_BUILD_TESTS=OFF -DPULSE_BUILD_FUZZERS=ON \
 	  -DPULSE_SANITIZE=address,undefined,fuzzer-no-link
@@ -149,7 +155,7 @@ fuzz-corpus: fuzz
 	  cp build/fuzz/fewest/* native/fuzz/corpus/$$target/; \
 	done
 
-nightly: test test-tsan test-py310 test-arm lint lint-deep fuzz
+nightly: test test-tsan test-py310 test-arm lint lint-deep fuzz bench-instructions
 	$(BIN)/python -m pytest -m slow
 
 clean:

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from bench.measure.frames import Case, section_costs, simulate_upload
+from bench.measure.instructions import BASELINE, Counts, compare, stages_of
 from bench.measure.memory import measure_memory
 from bench.measure.mode_errors import ERRORS
 from bench.measure.modes import simulated, taken_by, view_of
@@ -144,3 +147,39 @@ def test_a_sampled_capture_holds_its_share() -> None:
     packets = np.zeros(64_000, PACKET)
     taken = taken_by(CaptureMode(CaptureKind.SAMPLED, 4), packets)
     assert len(taken) == pytest.approx(4_000, rel=0.05)
+
+
+PROFILE = """fn=(1) pulse::bench::measure_path(int)
+1 5
+cfn=(2) pulse::Meter::update_batch(int)
+calls=3 0
+2 900
+cfn=(2)
+calls=1 0
+2 100
+fn=(3) void pulse::Meter::update_block<x>(int)
+cfn=(4) pulse::Meter::on_packet(int)
+calls=2 0
+7 400
+"""
+
+
+def test_instructions_are_those_of_calls_between_stages() -> None:
+    stages = stages_of(PROFILE, packets=10)
+    assert stages["parse and update"] == 100.0
+    assert stages["packets outside runs"] == 40.0
+    assert stages["rest of update"] == 60.0
+
+
+def test_a_stage_that_became_dearer_is_told_and_noise_is_not() -> None:
+    before = Counts("gcc 12", {"case": {"update": 100.0, "cut": 1.0}})
+    assert not compare(Counts("gcc 12", {"case": {"update": 102.0, "cut": 1.9}}), before)[1]
+    text, is_worse = compare(Counts("gcc 12", {"case": {"update": 104.0, "cut": 1.0, "new": 5.0}}), before)
+    assert is_worse
+    assert text.count("worse") == 1
+
+
+def test_the_recorded_instructions_have_every_case() -> None:
+    recorded = Counts(**json.loads(BASELINE.read_text()))
+    assert recorded.compiler.startswith("gcc")
+    assert all(stages["parse and update"] > 0 for stages in recorded.cases.values())

@@ -144,12 +144,12 @@ fuzz: .venv/python-ready
 	    build/fuzz/found/$$target native/fuzz/corpus/$$target || exit 1; \
 	done
 
-# Keeps of all that was found the fewest inputs that cover the same.
+# Keeps of all that was found few small inputs that reach the same code.
 fuzz-corpus: fuzz
 	$(BIN)/python -m native.fuzz.make_seeds build/fuzz/found
 	for target in $(FUZZ_TARGETS); do \
 	  rm -rf build/fuzz/fewest && mkdir build/fuzz/fewest && mkdir -p native/fuzz/corpus/$$target; \
-	  build/fuzz/$$target -set_cover_merge=1 -max_len=1024 build/fuzz/fewest build/fuzz/found/$$target \
+	  build/fuzz/$$target -set_cover_merge=1 -use_counters=0 -max_len=512 build/fuzz/fewest build/fuzz/found/$$target \
 	    native/fuzz/corpus/$$target || exit 1; \
 	  rm -f native/fuzz/corpus/$$target/*; \
 	  cp build/fuzz/fewest/* native/fuzz/corpus/$$target/; \

@@ -152,7 +152,7 @@ fuzz-corpus: fuzz
 	  build/fuzz/$$target -set_cover_merge=1 -use_counters=0 -max_len=512 build/fuzz/fewest build/fuzz/found/$$target \
 	    native/fuzz/corpus/$$target || exit 1; \
 	  rm -f native/fuzz/corpus/$$target/*; \
-	  cp build/fuzz/fewest/* native/fuzz/corpus/$$target/; \
+	  for input in build/fuzz/fewest/*; do cp $$input native/fuzz/corpus/$$target/$${input##*/}.bin; done; \
 	done
 
 nightly: test test-tsan test-py310 test-arm lint lint-deep fuzz bench-instructions

@@ -4,6 +4,7 @@ PYTHON310 ?= python3.10
 CXX ?= g++
 FUZZ_CXX ?= clang++
 FUZZ_SECONDS ?= 60
+FUZZ_TARGETS := $(patsubst native/fuzz/%.cpp,%,$(wildcard native/fuzz/fuzz_*.cpp))
 ARM_CXX ?= aarch64-linux-gnu-g++
 QEMU_ARM ?= qemu-aarch64
 ARM_FLAGS ?=
@@ -16,8 +17,8 @@ EXTENSION_SOURCES := $(filter-out native/tests/% native/fuzz/% native/bench/%,$(
 MODULES := .venv/modules-$(firstword $(shell find dpu_app host_ctl sim bench native/pulse_native -name '*.py' | sort | cksum))
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
-.PHONY: setup tools test test-native test-sanitizers test-python test-py310 test-arm lint lint-python lint-native \
-  lint-deep format demo bench fuzz nightly clean
+.PHONY: setup tools test test-native test-sanitizers test-tsan test-python test-py310 test-arm lint lint-python lint-native \
+  lint-deep format demo bench bench-instructions fuzz fuzz-corpus nightly clean
 
 setup: .venv/native-built
 
@@ -61,6 +62,13 @@ test-sanitizers: .venv/python-ready
 	  -DCMAKE_CXX_FLAGS_DEBUG='-O1 -g1' -DPULSE_SANITIZE=address,undefined
 	$(BIN)/cmake --build build/sanitizers
 	$(BIN)/ctest --test-dir build/sanitizers --output-on-failure
+
+# Meters in threads of their own, each with what it shares with the others under watch.
+test-tsan: .venv/python-ready
+	$(CMAKE) -B build/tsan -DCMAKE_CXX_COMPILER=$(CXX) -DPULSE_WERROR=ON -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_FLAGS_DEBUG='-O1 -g1' -DPULSE_SANITIZE=thread
+	$(BIN)/cmake --build build/tsan --target pulse_tests
+	$(BIN)/ctest --test-dir build/tsan --output-on-failure
 
 test-python: setup tools
 	$(BIN)/python -m pytest -m 'not slow'
@@ -120,16 +128,34 @@ demo: setup
 bench: setup
 	$(BIN)/python -m bench offline
 
+# Instructions per packet beside those recorded; RECORD=--record makes these the record.
+bench-instructions: setup
+	$(CMAKE) -B build/release -DCMAKE_CXX_COMPILER=$(CXX) -DCMAKE_BUILD_TYPE=Release
+	$(BIN)/cmake --build build/release --target pulse_bench
+	$(BIN)/python -m bench.measure.instructions build/release/pulse_bench $(RECORD)
+
 fuzz: .venv/python-ready
 	$(CMAKE) -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DPULSE_BUILD_TESTS=OFF -DPULSE_BUILD_FUZZERS=ON \
 	  -DPULSE_SANITIZE=address,undefined,fuzzer-no-link
 	$(BIN)/cmake --build build/fuzz
-
-nightly: test test-py310 test-arm lint lint-deep fuzz
-	for target in build/fuzz/fuzz_*; do \
-	  [ -x $$target ] && [ -f $$target ] || continue; \
-	  $$target -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=4096 || exit 1; \
+	for target in $(FUZZ_TARGETS); do \
+	  mkdir -p build/fuzz/found/$$target; \
+	  build/fuzz/$$target -artifact_prefix=build/fuzz/$$target- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 \
+	    build/fuzz/found/$$target native/fuzz/corpus/$$target || exit 1; \
 	done
+
+# Keeps of all that was found few small inputs that reach the same code.
+fuzz-corpus: fuzz
+	$(BIN)/python -m native.fuzz.make_seeds build/fuzz/found
+	for target in $(FUZZ_TARGETS); do \
+	  rm -rf build/fuzz/fewest && mkdir build/fuzz/fewest && mkdir -p native/fuzz/corpus/$$target; \
+	  build/fuzz/$$target -set_cover_merge=1 -use_counters=0 -max_len=512 build/fuzz/fewest build/fuzz/found/$$target \
+	    native/fuzz/corpus/$$target || exit 1; \
+	  rm -f native/fuzz/corpus/$$target/*; \
+	  for input in build/fuzz/fewest/*; do cp $$input native/fuzz/corpus/$$target/$${input##*/}.bin; done; \
+	done
+
+nightly: test test-tsan test-py310 test-arm lint lint-deep fuzz bench-instructions
 	$(BIN)/python -m pytest -m slow
 
 clean:

@@ -5,16 +5,25 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.measure.frames import frame_rows
 from bench.measure.memory import memory_rows
+from bench.measure.modes import mode_rows
 from bench.measure.path import path_rows
 from bench.measure.rows import Row, table
 from bench.windows.report import window_rows
 
-PARTS = ("path", "memory", "windows")
+PARTS: dict[str, Callable[..., Iterator[Row]]] = {
+    "path": path_rows,
+    "memory": memory_rows,
+    "windows": window_rows,
+    "frames": frame_rows,
+    "modes": mode_rows,
+}
+"""What makes the rows of each part, given whether to be quick."""
 
 
 def machine() -> dict[str, Any]:
@@ -33,19 +42,16 @@ def machine() -> dict[str, Any]:
     }
 
 
-def measure(parts: tuple[str, ...] = PARTS, *, quick: bool = False) -> tuple[str, dict[str, Any]]:
-    """Measure the named parts; give a text and the same for JSON."""
+def measure(
+    parts: tuple[str, ...] = tuple(PARTS), *, quick: bool = False, captures: Path | None = None
+) -> tuple[str, dict[str, Any]]:
+    """Measure the named parts, `modes` on given captures too; give a text and the same for JSON."""
     before = machine()
-    rows = [row for part in parts for row in _rows(part, quick=quick)]
+    settings = {"modes": {"captures": captures}}
+    rows = [row for part in parts for row in PARTS[part](quick=quick, **settings.get(part, {}))]
     text = (
         f"{before['processor']}, {before['cores']} cores, load {before['load']} at the start\n"
         "Times are the quickest of several repetitions in processor time of one thread; ratios in brackets\n"
         "are medians. On a machine that others use too only ratios mean something.\n\n"
     )
     return text + table(rows), {"machine": before, "quick": quick, "rows": [row.as_dict() for row in rows]}
-
-
-def _rows(part: str, *, quick: bool) -> Iterator[Row]:
-    if part == "path":
-        return path_rows(quick=quick)
-    return memory_rows(quick=quick) if part == "memory" else window_rows(quick=quick)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,6 +35,6 @@ def table(rows: list[Row]) -> str:
             part = row.part
             lines += ["", part, f"  {'case':<46}{'goal':>26}{'measured':>14}  {'beside':<34}met"]
         met = "-" if row.met is None else "yes" if row.met else "NO"
-        measured = f"{row.measured:.3g} {row.unit}"
+        measured = "-" if math.isnan(row.measured) else f"{row.measured:.3g} {row.unit}"
         lines.append(f"  {row.case:<46}{row.goal:>26}{measured:>14}  {row.reference:<34}{met}")
     return "\n".join(lines[1:]) + "\n"

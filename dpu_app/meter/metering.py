@@ -76,6 +76,7 @@ class Metering:
         self._last_ns = 0
         self._losses_seen: dict[str, int] = {}
         self._losses_told: dict[str, int] = {}
+        self._clock_set_back = 0
         self._counters: dict[str, int] = {}
         self._clock_pairs: list[tuple[int, int]] = []
 
@@ -142,6 +143,7 @@ class Metering:
             yield from self._cut()
             self._begin_ns = self._aligned(ns)
             self._last_ns = self._begin_ns
+            self._clock_set_back = 1  # for the interval that begins here
 
     def _cut(self) -> Iterator[Frame]:
         assert self._begin_ns is not None
@@ -171,6 +173,7 @@ class Metering:
             final=final,
         )
         self._sequence += 1
+        self._clock_set_back = 0
         self._counters = {}
         self._clock_pairs.clear()
         return frame
@@ -183,6 +186,8 @@ class Metering:
             if count > self._losses_told.get(name, 0)
         }
         self._losses_told = dict(self._losses_seen)
+        if self._clock_set_back:
+            new["clock_set_back"] = self._clock_set_back
         return new
 
 

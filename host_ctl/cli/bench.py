@@ -107,17 +107,24 @@ class MeasurePart(str, Enum):
     PATH = "path"
     MEMORY = "memory"
     WINDOWS = "windows"
+    FRAMES = "frames"
+    MODES = "modes"
 
 
 @bench_app.command()
 def measure(
     part: Annotated[list[MeasurePart] | None, typer.Option(help="Only this part; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer cases, fewer repetitions.")] = False,
+    captures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Captures for part modes, beside simulated traffic.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
     """Measure what the core costs per packet and keeps in memory, beside goals and floor."""
     from bench.measure.report import PARTS
     from bench.measure.report import measure as run
 
-    text, data = run(tuple(one.value for one in part) if part else PARTS, quick=quick)
+    text, data = run(
+        tuple(one.value for one in part) if part else tuple(PARTS), quick=quick, captures=captures
+    )
     write(json.dumps(data, indent=1) + "\n" if as_json else text)

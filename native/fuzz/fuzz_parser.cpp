@@ -3,10 +3,10 @@
 // Any packet: the parser reads nothing behind its end (the sanitizer sees that)
 // and a packet that is not RoCE leaves nothing half parsed.
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include "fuzz_input.hpp"
 #include "pulse/packet_parser.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -26,8 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   empty.outcome = static_cast<std::uint8_t>(outcome);
   const bool is_empty = std::memcmp(&record, &empty, sizeof(record)) == 0;
   const bool is_roce = outcome == pulse::ParseOutcome::roce;
-  if (record.outcome >= pulse::kParseOutcomes || is_empty == is_roce || record.payload_bytes > 0xffffU) {
-    std::abort();
-  }
+  pulse::fuzz::require(record.outcome < pulse::kParseOutcomes);
+  pulse::fuzz::require(is_empty != is_roce && record.payload_bytes <= 0xffffU);
   return 0;
 }

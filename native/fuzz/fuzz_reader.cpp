@@ -2,17 +2,13 @@
 //
 // Any bytes: the reader neither crashes nor depends on how they were cut into chunks.
 #include <algorithm>
-#include <cstdlib>
 
+#include "fuzz_input.hpp"
 #include "pulse/capture_reader.hpp"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) {
-    std::abort();
-  }
-}
+using pulse::fuzz::require;
 
 void read_in_chunks(std::span<const std::byte> file, std::size_t chunk_bytes, pulse::CaptureReader& reader,
                     pulse::PacketBatch& batch) {

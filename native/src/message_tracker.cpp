@@ -2,7 +2,9 @@
 #include "pulse/message_tracker.hpp"
 
 #include <algorithm>
-#include <limits>
+
+#include "pulse/elapsed.hpp"
+#include "pulse/saturating.hpp"
 
 namespace pulse {
 
@@ -10,14 +12,11 @@ namespace {
 
 // Adds a packet's time, and its content unless that had been seen before.
 void touch(OpenMessage& message, const MessagePacket& packet) {
-  const std::int64_t gap = packet.ns - message.last_ns;
-  if (gap > message.longest_gap_ns) {
-    constexpr std::int64_t kMax = std::numeric_limits<std::uint32_t>::max();
-    message.longest_gap_ns = static_cast<std::uint32_t>(std::min(gap, kMax));
-  }
+  const std::int64_t gap_ns = elapsed_ns(message.last_ns, packet.ns);
+  if (gap_ns > message.longest_gap_ns) message.longest_gap_ns = saturated_ns(gap_ns);
   message.last_ns = std::max(message.last_ns, packet.ns);
   message.start_ns = std::min(message.start_ns, packet.ns);
-  message.packets += 1;
+  add_saturating(message.packets, 1);
   if (packet.sight == Sight::repeat) {
     message.flags |= kMessageRepeated;
     return;
@@ -60,7 +59,8 @@ OpenMessage begin(const MessagePacket& packet) {
 
 void MessageTracker::on_packet(OpenMessage& open, const MessagePacket& packet, const PsnHoles& holes,
                                std::vector<OpenMessage>& done) {
-  if (!repairs_.empty()) expire(packet.ns - kRepairNs, done);
+  // Not at a MIDDLE: whether it comes here depends on whether a run takes it.
+  if (!repairs_.empty() && packet.traits.place != MessagePlace::middle) expire(packet.ns, done);
   if (packet.sight == Sight::repeat) return on_repeat(open, packet);
   if (packet.sight == Sight::late) return on_late(open, packet, holes, done);
   if (starts_message(packet.traits.place)) interrupt(open, packet.sight, done);
@@ -158,9 +158,9 @@ bool MessageTracker::settled(const OpenMessage& message, const PsnHoles& holes) 
   return !holes.overlap(message.first - (message.has_start() ? 0 : 1), message.last + (message.has_end() ? 1 : 2));
 }
 
-void MessageTracker::expire(std::int64_t before_ns, std::vector<OpenMessage>& done) {
+void MessageTracker::expire(std::int64_t now_ns, std::vector<OpenMessage>& done) {
   std::erase_if(repairs_, [&](const OpenMessage& message) {
-    if (message.last_ns >= before_ns) return false;
+    if (elapsed_ns(message.last_ns, now_ns) <= kRepairNs) return false;
     done.push_back(message);
     return true;
   });

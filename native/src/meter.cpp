@@ -10,6 +10,7 @@
 #include <string>
 
 #include "pulse/marker_hash.hpp"
+#include "pulse/saturating.hpp"
 
 namespace pulse {
 
@@ -30,6 +31,8 @@ MeterConfig checked(const MeterConfig& config) {
          "max_flows is " + std::to_string(config.max_flows) + ", must be within 1 and 2^20");
   demand(config.idle_ns > 0, "idle_ns is " + std::to_string(config.idle_ns) + ", must be positive");
   demand(config.sample_shift <= 24, "sample_shift is " + std::to_string(config.sample_shift) + ", must be at most 24");
+  demand(config.max_packets >= 1 && config.max_packets < 0xffff'ffff,
+         "max_packets is " + std::to_string(config.max_packets) + ", must be within 1 and 2^32 - 2");
   demand(config.max_records >= 1, "max_records must be positive");
   demand(config.max_bursts >= 1, "max_bursts must be positive");
   demand(config.max_data_markers >= 1, "max_data_markers must be positive");
@@ -50,7 +53,8 @@ Meter::Meter(const MeterConfig& config)
       table_(config.max_flows),
       windows_(config.max_flows, config.window_budget_bytes),
       pairing_(config.max_flows),
-      burst_gap_ns_(config.burst_gap_ns) {
+      burst_gap_ns_(config.burst_gap_ns),
+      next_flow_(config.first_flow) {
   // Address space only; memory is used as flows appear.
   hot_.reserve(config.max_flows);
   gaps_.reserve(config.max_flows);
@@ -66,7 +70,7 @@ void Meter::on_packet(std::uint32_t slot, const PacketRecord& packet) {
   const std::int64_t idle_ns = elapsed_ns(flow.last_ns, packet.ns);
   if (flow.packets() == 0) {
     cold_[slot].record.first_ns = packet.ns;
-  } else if (idle_ns < 0) {
+  } else if (packet.ns < flow.last_ns) {
     cold_[slot].record.first_ns = std::min(cold_[slot].record.first_ns, packet.ns);
   }
   flow.last_ns = std::max(flow.last_ns, packet.ns);
@@ -116,13 +120,16 @@ void Meter::on_boundary(std::uint32_t slot, const PacketRecord& packet, const Ps
   HotFlow& flow = hot_[slot];
   ColdFlow& cold = cold_[slot];
   const OpcodeTraits& traits = opcode_traits(packet.opcode);
-  cold.record.udp_sport = packet.udp_sport;
-  cold.record.transport = static_cast<std::uint8_t>(opcode_transport(packet.opcode));
+  // Not of a MIDDLE, which the short way takes without a look at them.
+  if (traits.place != MessagePlace::middle) {
+    cold.record.udp_sport = packet.udp_sport;
+    cold.record.transport = static_cast<std::uint8_t>(opcode_transport(packet.opcode));
+  }
   if (sighting.sight == Sight::restart) {
     cold.messages.flush(flow.message, done_);
     record_messages(slot);
     pairing_.restarted(slot);
-    cold.record.lives += 1;
+    add_saturating(cold.record.lives, 1);
   }
   count_sighting(slot, packet, sighting);
   const bool first_sight = sighting.sight != Sight::repeat;

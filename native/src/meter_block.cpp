@@ -132,10 +132,12 @@ struct Meter::Run {
   std::uint64_t window_begin_ns;
   std::uint32_t data_packets = flow.data_packets;
 
-  // Whether the packet is the expected MIDDLE of the open message and not back in time.
-  [[nodiscard, gnu::always_inline]] bool takes(const Sighting& packet, std::int64_t ns) const noexcept {
-    return ((packet.lane.psn ^ static_cast<std::uint32_t>(psn_next)) & kPsnMask) == 0 && ns >= last_ns &&
-           packet.way == Way::middle;
+  // Whether the packet is the expected MIDDLE of the open message and not back in time; if so, `gap_ns` is the time
+  // since the last one.
+  [[nodiscard, gnu::always_inline]] bool takes(const Sighting& packet, std::int64_t ns,
+                                               std::int64_t& gap_ns) const noexcept {
+    return ((packet.lane.psn ^ static_cast<std::uint32_t>(psn_next)) & kPsnMask) == 0 &&
+           !__builtin_sub_overflow(ns, last_ns, &gap_ns) && gap_ns >= 0 && packet.way == Way::middle;
   }
 
   [[gnu::always_inline]] void write_back() const noexcept {
@@ -150,8 +152,7 @@ struct Meter::Run {
 
 // Does for a packet of a run what on_packet() would.
 [[gnu::always_inline]] inline void Meter::on_middle(Run& run, const PacketLane& lane, std::int64_t ns,
-                                                    std::uint32_t wire_bytes) {
-  const std::int64_t gap_ns = elapsed_ns(run.last_ns, ns);
+                                                    std::int64_t gap_ns, std::uint32_t wire_bytes) {
   const unsigned cell = histogram_cell(static_cast<std::uint64_t>(gap_ns));
   if (++run.gap_counts[GapCounts::place(cell)] == 0) [[unlikely]]
     gap_overflows_.push_back({run.slot, cell});
@@ -199,8 +200,9 @@ template <typename Block>
   do {
     const Sighting& packet = packets[at];
     const std::int64_t ns = block.ns(packet.index);
-    if (!run.takes(packet, ns)) break;
-    on_middle(run, packet.lane, ns, block.wire_bytes(packet.index));
+    std::int64_t gap_ns = 0;
+    if (!run.takes(packet, ns, gap_ns)) break;
+    on_middle(run, packet.lane, ns, gap_ns, block.wire_bytes(packet.index));
     ++at;
   } while (at != end && packets[at].same_flow);
   run.write_back();
@@ -211,6 +213,10 @@ template <typename Block>
 // fetch the index, find the slots and fetch the flows, update.
 template <typename Block>
 void Meter::update_block(Block& block, std::size_t count) {
+  if (current_.counters.outcomes[kRoce] + count > config_.max_packets) [[unlikely]] {
+    current_.counters.packets_lost += count;
+    return;
+  }
   std::array<Sighting, kBlock> packets;
   const std::size_t roce = look_up(block, count, packets.data());
   for (std::size_t i = 0; i < roce; ++i) {
@@ -233,6 +239,12 @@ void Meter::update_block(Block& block, std::size_t count) {
     const Sighting& packet = packets[i++];
     const PacketRecord& record = packet.way == Way::middle ? block.whole(packet.index) : block.record(packet.index);
     std::uint32_t slot = find_flow(packet.lane.key(), packet.hash, record);
+    if (slot == kNoSlot && next_flow_ == kNoFlow) {
+      // Every number has been used, and none is used twice.
+      ++current_.counters.flows_lost;
+      ++current_.counters.packets_lost;
+      continue;
+    }
     if (slot == kNoSlot) slot = create_flow(record, packet.lane.key(), packet.hash);
     on_packet(slot, record);
   }

@@ -296,8 +296,8 @@ Interval Meter::cut(std::int64_t begin_ns, std::int64_t end_ns) {
   std::vector<std::uint32_t> idle;
   for (const std::uint32_t slot : slots) {
     ColdFlow& cold = cold_[slot];
-    cold.messages.expire(end_ns - MessageTracker::kRepairNs, done_);
-    if (cold.responses) cold.responses->messages.expire(end_ns - MessageTracker::kRepairNs, done_);
+    cold.messages.expire(end_ns, done_);
+    if (cold.responses) cold.responses->messages.expire(end_ns, done_);
     record_messages(slot);
     const bool is_idle = elapsed_ns(hot_[slot].latest_ns(), end_ns) > config_.idle_ns;
     if (is_idle) {

@@ -6,6 +6,7 @@
 
 #include "pulse/marker_hash.hpp"
 #include "pulse/meter.hpp"
+#include "pulse/saturating.hpp"
 
 namespace pulse {
 
@@ -27,7 +28,7 @@ void Meter::count_sighting(std::uint32_t slot, const PacketRecord& packet, const
     case Sight::next:
       return;
     case Sight::ahead:
-      record.gap_psns += sighting.missing;
+      add_saturating(record.gap_psns, sighting.missing);
       return note_event(slot, EventKind::gap, psn_of(sighting.position - sighting.missing), sighting.missing,
                         packet.ns);
     case Sight::late:
@@ -49,7 +50,7 @@ void Meter::note_event(std::uint32_t slot, EventKind kind, std::uint32_t psn, st
     EventRecord& run = current_.events[last];
     if (run.flow == cold.record.flow && run.kind == static_cast<std::uint8_t>(kind)) {
       const bool contiguous = ((run.psn + run.count) & kPsnMask) == psn;
-      if (contiguous || ns - run.end_ns <= kEventRunNs) {
+      if (contiguous || elapsed_ns(run.end_ns, ns) <= kEventRunNs) {
         run.end_ns = std::max(run.end_ns, ns);
         run.count += count;
         return;

@@ -3,9 +3,13 @@
 
 #include <algorithm>
 
+#include "pulse/elapsed.hpp"
+
 namespace pulse {
 
 namespace {
+
+constexpr std::uint32_t kMaxScore = 1U << 30;
 
 constexpr std::int64_t again(std::int64_t ns) { return ns < 0 ? ns : -ns - 1; }
 constexpr std::int64_t sending_time(std::int64_t ns) { return ns < 0 ? -(ns + 1) : ns; }
@@ -79,7 +83,7 @@ void Pairing::restarted(std::uint32_t slot) {
 // Index of a PSN sent within the last kMaxAckNs, or kPoints.
 std::size_t Pairing::find_point(const FlowState& flow, std::uint32_t psn, std::int64_t now) noexcept {
   for (std::size_t i = 0; i < flow.used; ++i) {
-    if (flow.psn[i] == psn && now - sending_time(flow.ns[i]) <= kMaxAckNs) return i;
+    if (flow.psn[i] == psn && elapsed_ns(sending_time(flow.ns[i]), now) <= kMaxAckNs) return i;
   }
   return kPoints;
 }
@@ -153,6 +157,10 @@ void Pairing::add_vote(FlowState& flow, std::uint32_t candidate, std::uint32_t w
   for (Candidate& known : flow.candidates) {
     if (known.slot == candidate) {
       known.score += weight;
+      // Long before 32 bits are full; what counts is how scores compare.
+      if (known.score >= kMaxScore) {
+        for (Candidate& each : flow.candidates) each.score /= 2;
+      }
       return;
     }
     if (known.score < weakest->score) weakest = &known;

@@ -25,6 +25,7 @@ class WindowBlobReader {
     std::uint64_t flow = 0;
     for (std::uint64_t i = 0; i < flows; ++i) {
       const std::uint64_t step = number();
+      if (i > 0 && step == 0) fail("a flow stands twice in it");
       if (step > std::numeric_limits<std::uint32_t>::max() - flow) fail("a flow number exceeds 32 bits");
       flow += step;
       read_flow(static_cast<std::uint32_t>(flow));

@@ -45,6 +45,26 @@ bool can_join(const Window& a, const Window& b) {
   return length <= kMax && std::uint64_t{a.packets} + b.packets <= kMax;
 }
 
+std::uint64_t saturated_sum(std::uint64_t a, std::uint64_t b, std::uint64_t most) {
+  return a > most || b > most - a ? most : a + b;
+}
+
+// Makes one of two that overlap, as far as 32 bits hold it; else the first ends where the second begins.
+bool join_overlapping(Window& a, const Window& b) {
+  constexpr std::uint64_t kMax32 = std::numeric_limits<std::uint32_t>::max();
+  const std::int64_t end = std::max(a.index + a.length, b.index + b.length);
+  const auto length = static_cast<std::uint64_t>(end - a.index);
+  const std::uint64_t packets = std::uint64_t{a.packets} + b.packets;
+  if (a.index != b.index && (length > kMax32 || packets > kMax32)) {
+    a.length = static_cast<std::uint32_t>(b.index - a.index);
+    return false;
+  }
+  a.length = static_cast<std::uint32_t>(length);
+  a.bytes = saturated_sum(a.bytes, b.bytes, std::numeric_limits<std::uint64_t>::max());
+  a.packets = static_cast<std::uint32_t>(std::min(packets, kMax32));
+  return true;
+}
+
 void join(Window& a, const Window& b) {
   a.length = static_cast<std::uint32_t>(b.index + b.length - a.index);
   a.bytes += b.bytes;
@@ -60,14 +80,8 @@ void sort_windows(std::vector<Window>& windows, std::size_t from) {
   auto last = begin;
   for (auto window = begin; window != windows.end(); ++window) {
     if (window == begin) continue;
-    if (window->index < last->index + last->length) {
-      const std::int64_t end = std::max(last->index + last->length, window->index + window->length);
-      last->length = static_cast<std::uint32_t>(end - last->index);
-      last->bytes += window->bytes;
-      last->packets += window->packets;
-    } else {
-      *++last = *window;
-    }
+    if (window->index < last->index + last->length && join_overlapping(*last, *window)) continue;
+    *++last = *window;
   }
   if (begin != windows.end()) windows.erase(last + 1, windows.end());
 }

@@ -118,8 +118,11 @@ std::vector<PieceRecord> decode_series(std::span<const std::uint8_t> section, st
   VarintReader in(section);
   std::size_t left = max_rows;
   std::uint64_t flow = 0;
-  for (std::uint64_t flows = number(in); flows > 0; --flows) {
-    flow += number32(in);
+  const std::uint64_t flows = number(in);
+  for (std::uint64_t i = 0; i < flows; ++i) {
+    const std::uint32_t step = number32(in);
+    if (i > 0 && step == 0) fail("a flow stands twice in it");
+    flow += step;
     if (flow > kMax32) fail("a flow number exceeds 32 bits");
     const std::uint64_t size = number(in);
     if (size > in.remaining()) fail("entries are cut off");

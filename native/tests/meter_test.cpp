@@ -5,9 +5,12 @@
 #include "pulse/meter.hpp"
 
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string_view>
+#include <vector>
 
 #include "check.hpp"
 #include "pulse/histogram.hpp"
@@ -144,6 +147,36 @@ TEST("a configuration that cannot be met is refused by name") {
   config = {};
   config.burst_gap_ns = 1LL << 40;
   CHECK(refuses(config, "burst_gap_ns"));
+}
+
+TEST("what a meter says does not depend on how packets came to it, whatever their times") {
+  constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
+  constexpr std::uint8_t kUcWriteMiddle = 0x27;
+  const std::vector<pulse::PacketRecord> packets = {
+      packet(-kFar, 0x07, 1, 0),
+      packet(-kFar + 1, kUcWriteMiddle, 1, 1),
+      packet(kFar, 0x07, 1, 2),
+      packet(-kFar, 0x07, 1, 3),
+      packet(5, 0x07, 2, 9),
+      packet(5, kWriteFirst, 2, 40),
+      packet(20'000'000'000, 0x07, 2, 41),
+      packet(20'000'000'001, kWriteOnly, 3, 0),
+  };
+  pulse::Meter whole(pulse::MeterConfig{});
+  pulse::Meter single(pulse::MeterConfig{});
+  whole.update(packets);
+  for (const auto& one : packets) take(single, one);
+  const pulse::Interval a = whole.finish(0, 1);
+  const pulse::Interval b = single.finish(0, 1);
+  const auto same = [](const auto& left, const auto& right) {
+    return left.size() == right.size() && std::memcmp(left.data(), right.data(), left.size() * sizeof(left[0])) == 0;
+  };
+  CHECK(same(a.flows, b.flows));
+  CHECK(same(a.messages, b.messages));
+  CHECK(same(a.bursts, b.bursts));
+  CHECK(same(a.histograms, b.histograms));
+  CHECK(same(a.events, b.events));
+  CHECK(a.series == b.series);
 }
 
 TEST("histogram cells cover all values without holes") {

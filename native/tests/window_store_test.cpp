@@ -130,4 +130,31 @@ TEST("a series reads back, and damage is refused or means something else") {
   CHECK(too_long);
 }
 
+TEST("a section that names a flow twice is refused") {
+  const std::vector<std::uint8_t> series = {2, 7, 1, 0x00, 0, 1, 0x00};
+  const std::vector<std::uint8_t> blob = {2, 7, 1, 0, 0, 0};
+  const auto refuses = [](auto read) {
+    try {
+      read();
+    } catch (const std::invalid_argument&) {
+      return true;
+    }
+    return false;
+  };
+  CHECK(refuses([&] { static_cast<void>(pulse::decode_series(series, 8'000, 100)); }));
+  CHECK(refuses([&] { static_cast<void>(pulse::decode_windows(blob, 0, 8'000, 100)); }));
+}
+
+TEST("pieces that overlap become one as far as 32 bits hold it, and never none") {
+  constexpr std::uint32_t kMax = std::numeric_limits<std::uint32_t>::max();
+  std::vector<Window> windows = {{0, 10, 1, kMax}, {kMax / 2, 20, 2, kMax}, {kMax / 2, 30, kMax, 1}};
+  pulse::sort_windows(windows, 0);
+  CHECK_EQ(windows.size(), 2U);
+  CHECK_EQ(windows[0].length, kMax / 2);  // ends where the next begins
+  CHECK_EQ(windows[0].bytes, 10U);
+  CHECK_EQ(windows[1].length, kMax);
+  CHECK_EQ(windows[1].bytes, 50U);
+  CHECK_EQ(windows[1].packets, kMax);  // saturated
+}
+
 }  // namespace

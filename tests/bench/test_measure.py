@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from bench.measure.frames import Case, section_costs, simulate_upload
+from bench.measure.instructions import BASELINE, Counts, compare, stages_of
 from bench.measure.memory import measure_memory
+from bench.measure.mode_errors import ERRORS
+from bench.measure.modes import simulated, taken_by, view_of
 from bench.measure.rows import Row, table
 from bench.windows.contenders import CONTENDERS, exact_bytes, pulse, wavesketch
 from bench.windows.curves import Curves, bursty
 from bench.windows.metrics import errors
 from bench.windows.wavesketch import REPORT_WINDOWS, UNIT_BYTES, WaveSketch, approximate
+from dpu_app.wire.frame import CaptureKind, CaptureMode, encode_frame
+from dpu_app.wire.records import PACKET
 from pulse_native._bench import Traffic, measure_path
 
 
@@ -105,3 +113,73 @@ def test_curves_name_bytes_of_packets() -> None:
     curves: Curves = bursty(flows=5)
     assert ((curves.bytes > 0) == (curves.packets > 0)).all()
     assert (curves.bytes <= curves.packets * 4096).all()
+
+
+def test_sections_and_the_rest_are_the_bytes_of_the_frames() -> None:
+    upload = simulate_upload(Case("pp", "3D", nics=1, steps=1), (8_000,))[8_000]
+    assert sum(upload.section_bytes().values()) == sum(len(encode_frame(frame)) for frame in upload.frames)
+    assert upload.active_ns > 0
+    tables = upload.frames[-1].tables
+    for name in ("messages", "markers", "series"):
+        assert min(section_costs(tables, name, repetitions=1)) > 0
+
+
+def test_full_capture_has_no_error_and_steered_one_none_in_what_it_keeps() -> None:
+    packets = simulated("healthy", "pp", steps=1)
+    full, steered = view_of(packets, CaptureMode()), view_of(packets, CaptureMode(CaptureKind.STEERED))
+    for output, error in ERRORS.items():
+        if output != "share of packets taken":
+            assert error(full, full) in (None, 0.0), output
+    exact = (
+        "bytes per flow",
+        "data packets per flow",
+        "messages without start, end or length",
+        "controls missing",
+        "markers missing, messages",
+        "markers missing, ACK and NAK",
+        "histogram of message sizes",
+    )
+    assert {output: ERRORS[output](steered, full) for output in exact} == dict.fromkeys(exact, 0.0)
+    assert ERRORS["bytes per window"](steered, full) < 0.1  # type: ignore[operator]
+
+
+def test_a_sampled_capture_holds_its_share() -> None:
+    packets = np.zeros(64_000, PACKET)
+    taken = taken_by(CaptureMode(CaptureKind.SAMPLED, 4), packets)
+    assert len(taken) == pytest.approx(4_000, rel=0.05)
+
+
+PROFILE = """fn=(1) pulse::bench::measure_path(int)
+1 5
+cfn=(2) pulse::Meter::update_batch(int)
+calls=3 0
+2 900
+cfn=(2)
+calls=1 0
+2 100
+fn=(3) void pulse::Meter::update_block<x>(int)
+cfn=(4) pulse::Meter::on_packet(int)
+calls=2 0
+7 400
+"""
+
+
+def test_instructions_are_those_of_calls_between_stages() -> None:
+    stages = stages_of(PROFILE, packets=10)
+    assert stages["parse and update"] == 100.0
+    assert stages["packets outside runs"] == 40.0
+    assert stages["rest of update"] == 60.0
+
+
+def test_a_stage_that_became_dearer_is_told_and_noise_is_not() -> None:
+    before = Counts("gcc 12", {"case": {"update": 100.0, "cut": 1.0}})
+    assert not compare(Counts("gcc 12", {"case": {"update": 102.0, "cut": 1.9}}), before)[1]
+    text, is_worse = compare(Counts("gcc 12", {"case": {"update": 104.0, "cut": 1.0, "new": 5.0}}), before)
+    assert is_worse
+    assert text.count("worse") == 1
+
+
+def test_the_recorded_instructions_have_every_case() -> None:
+    recorded = Counts(**json.loads(BASELINE.read_text()))
+    assert recorded.compiler.startswith("gcc")
+    assert all(stages["parse and update"] > 0 for stages in recorded.cases.values())

@@ -286,8 +286,10 @@ class ReferenceMeter:
     def message(
         self, flow: Flow, space: PsnSpace, packet: dict[str, Any], position: int, place: str, sight: str
     ) -> None:
-        for old in [m for m in space.unfinished if not m.open and m.last_ns < packet["ns"] - REPAIR_NS]:
-            self.record(flow, space, old)
+        if place != "middle":
+            too_old = packet["ns"] - REPAIR_NS
+            for old in [m for m in space.unfinished if not m.open and m.last_ns < too_old]:
+                self.record(flow, space, old)
         holding = [m for m in space.unfinished if m.first <= position <= m.last]
         if sight == "repeat":
             if holding:

@@ -68,6 +68,13 @@ def test_a_packet_that_comes_late_goes_into_the_interval_that_is_open() -> None:
 def test_a_clock_that_is_set_back_begins_a_new_interval() -> None:
     frames = frames_of(batch([START + 100 * SECOND]), batch([START, START + 1], first_psn=1))
     assert [each.begin_ns - START for each in frames] == [100 * SECOND, 0]
+    assert [each.losses.get("clock_set_back", 0) for each in frames] == [0, 1]
+
+
+def test_a_clock_that_is_set_ahead_leaves_a_gap_between_two_frames() -> None:
+    frames = frames_of(batch([START]), batch([START + 10**17, START + 10**17 + 1], first_psn=1))
+    assert [each.begin_ns - START for each in frames] == [0, 10**17]
+    assert [int(each.tables.flows["packets"].sum()) for each in frames] == [1, 2]
 
 
 def test_losses_are_told_once_each() -> None:

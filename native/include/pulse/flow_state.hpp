@@ -12,24 +12,17 @@
 #include <limits>
 #include <memory>
 
+#include "pulse/elapsed.hpp"
 #include "pulse/flow_table.hpp"
 #include "pulse/histogram.hpp"
 #include "pulse/message_tracker.hpp"
 #include "pulse/psn.hpp"
 #include "pulse/records.hpp"
+#include "pulse/saturating.hpp"
 
 namespace pulse {
 
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
-
-// In 64 bits that wrap: times of made-up captures may be as far apart as they like.
-[[nodiscard]] inline std::int64_t elapsed_ns(std::int64_t from_ns, std::int64_t to_ns) noexcept {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(to_ns) - static_cast<std::uint64_t>(from_ns));
-}
-
-[[nodiscard]] inline std::uint32_t saturated_ns(std::int64_t ns) noexcept {
-  return static_cast<std::uint32_t>(std::min<std::int64_t>(ns, std::numeric_limits<std::uint32_t>::max()));
-}
 
 inline constexpr std::uint64_t kProvenPackets = 4;
 
@@ -77,7 +70,7 @@ struct alignas(64) HotFlow {
     message.longest_gap_ns = std::max(message.longest_gap_ns, longest_gap_ns);
     message.last_ns = last_data_ns;
     message.last = psn_next - 1;
-    message.packets += data_packets - run_packets_before;
+    add_saturating(message.packets, data_packets - run_packets_before);
     message.payload_bytes += data_bytes - run_bytes_before;
   }
 

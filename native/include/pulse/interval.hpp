@@ -17,9 +17,9 @@ struct IntervalCounters {
   std::uint64_t flows_created = 0;
   std::uint64_t flows_evicted = 0;  // table full: the coldest made room, its totals are in this interval
   std::uint64_t flows_aged_out = 0;
-  std::uint64_t flows_lost = 0;           // evictions beyond the bound: totals are not in this interval...
-  std::uint64_t packets_lost = 0;         // ...and this many packets with them
-  std::uint64_t records_lost = 0;         // messages, controls, bursts, markers and events beyond the bound
+  std::uint64_t flows_lost = 0;    // evictions beyond the bound, and flows for which there is no number left
+  std::uint64_t packets_lost = 0;  // in no total: those of the flows lost, and packets beyond the bound of an interval
+  std::uint64_t records_lost = 0;  // messages, controls, bursts, markers and events beyond the bound
   std::uint64_t burst_gap_doublings = 0;  // how often the burst gap was doubled to stay within the bound
   std::uint64_t marker_halvings = 0;      // how often every second data marker was left out
   std::uint64_t windows_averaged = 0;     // windows that are known only by the sums of a piece, to stay in the budget

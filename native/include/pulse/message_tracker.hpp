@@ -69,8 +69,8 @@ class MessageTracker {
   // A request that is no message (READ, atomic) ends an open one.
   void interrupt(OpenMessage& open, Sight sight, std::vector<OpenMessage>& done);
 
-  // Gives up what has been silent in repair since before `before_ns`.
-  void expire(std::int64_t before_ns, std::vector<OpenMessage>& done);
+  // Gives up what has been silent in repair for longer than kRepairNs.
+  void expire(std::int64_t now_ns, std::vector<OpenMessage>& done);
 
   // Gives up everything.
   void flush(OpenMessage& open, std::vector<OpenMessage>& done);

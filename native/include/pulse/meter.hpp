@@ -43,6 +43,9 @@ struct MeterConfig {
   // markers are thinned to every second of their hashes, so that both ends still keep the same ones.
   std::size_t max_bursts = 1U << 16;
   std::size_t max_data_markers = 1U << 17;
+  // Of an interval. No count of 32 bits can begin anew below; beyond it packets are only counted, as packets_lost.
+  std::uint64_t max_packets = 0xffff'0000;
+  std::uint32_t first_flow = 0;  // number of the first flow that is made
 };
 
 class Meter {
@@ -85,7 +88,7 @@ class Meter {
                                         const PacketRecord& packet) const noexcept;
   void prefetch_flow(std::uint32_t slot, bool whole) const noexcept;
   struct Run;
-  void on_middle(Run& run, const PacketLane& lane, std::int64_t ns, std::uint32_t wire_bytes);
+  void on_middle(Run& run, const PacketLane& lane, std::int64_t ns, std::int64_t gap_ns, std::uint32_t wire_bytes);
   template <typename Block>
   std::size_t take_run(const Block& block, const Sighting* packets, std::size_t first, std::size_t end);
   void begin_burst_in_run(std::uint32_t slot, std::int64_t gap_ns, std::int64_t ns);
@@ -181,7 +184,7 @@ class Meter {
   std::size_t data_markers_ = 0;       // of the interval
   std::vector<OpenMessage> done_;      // scratch of record_messages()
   std::vector<PacketRecord> parsed_;   // scratch of update_batch()
-  std::uint32_t next_flow_ = 0;
+  std::uint32_t next_flow_;
   struct Newcomer {
     std::uint32_t slot;
     std::uint32_t flow;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files in which frames wait for the controller over crashes and restarts.
 
-A segment is the eight bytes `PLSSPL`, version, newline, then records: length and CRC-32 of the body (u32 each,
-little-endian), and the body: sequence (u64), length of the boot id (u8), boot id, frame. Segments are only
-appended to, and deleted as a whole. What cannot be read is set aside, never believed.
+A segment is the eight bytes `PLSSPL`, version, newline, then records: length and CRC-32 of the body (u32
+each, little-endian), and the body: sequence (u64), length of the boot id (u8), boot id, frame. Segments are
+only appended to, and deleted as a whole. What cannot be read is set aside, never believed.
 """
 
 from __future__ import annotations

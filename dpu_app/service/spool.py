@@ -60,7 +60,7 @@ class SpoolCounts:
 
 
 class Spool:
-    """One process's frames. `put` never waits for the disk; `settle` does what needs it, in a thread of its own.
+    """One process's frames. `put` never waits for the disk; `settle` does, in a thread of its own.
 
     Raises SpoolError or OSError when its directory cannot be used.
     """
@@ -74,7 +74,6 @@ class Spool:
         self._memory_bytes = 0
         self._disk_used = 0
         self._in_segment: Counter[int] = Counter()
-        self._acknowledged: dict[str, int] = {}
         self._dropped = self._refused = self._damaged = self._disk_errors = 0
         self._retry_at_s = 0.0
         self._store: SegmentStore | None = None
@@ -121,9 +120,6 @@ class Spool:
     def acknowledge(self, boot_id: str, sequence: int) -> None:
         """Forget the frames of a boot id up to a sequence: the controller has them."""
         with self._lock:
-            if sequence <= self._acknowledged.get(boot_id, -1):
-                return
-            self._acknowledged[boot_id] = sequence
             gone = []
             for entry in self._entries.values():
                 if entry.boot_id == boot_id:
@@ -216,6 +212,8 @@ class Spool:
         if self._store is None or (time.monotonic() < self._retry_at_s and not everything):
             return []
         due: list[tuple[int, Record]] = []
+        # So that room for it can be made without giving up most of what is there.
+        most_bytes = min(_BATCH_BYTES, self._config.disk_bytes // 8)
         with self._lock:
             over_bytes = self._memory_bytes - self._config.memory_bytes
             old_s = time.monotonic() - self._config.spill_s
@@ -224,7 +222,7 @@ class Spool:
                 if entry.data is None:
                     continue
                 leaves = everything or entry.since_s <= old_s or taken_bytes < over_bytes
-                if not leaves or taken_bytes > _BATCH_BYTES:
+                if not leaves or taken_bytes > most_bytes:
                     break
                 due.append((entry.number, Record(entry.boot_id, entry.sequence, entry.data)))
                 taken_bytes += len(entry.data)
@@ -240,8 +238,7 @@ class Spool:
         except OSError as error:
             self._disk_errors += 1
             oldest = self._store.oldest
-            if error.errno in _FULL and oldest is not None:
-                self._drop_segment(oldest)
+            if error.errno in _FULL and oldest is not None and self._drop_segment(oldest):
                 return True
             self._retry_at_s = time.monotonic() + _RETRY_S
             _LOG.warning("spool: %s; frames stay in memory, the oldest go when it is full", error)
@@ -270,7 +267,8 @@ class Spool:
             self._drop_segment(oldest)
         return True
 
-    def _drop_segment(self, segment: int) -> None:
+    def _drop_segment(self, segment: int) -> bool:
+        """Delete a segment and count what waited in it; False when nothing did."""
         assert self._store is not None
         with self._lock:
             lost = [e.number for e in self._entries.values() if e.place and e.place.segment == segment]
@@ -279,6 +277,7 @@ class Spool:
             self._dropped += len(lost)
             self._in_segment.pop(segment, None)
         self._store.delete(segment)
+        return bool(lost)
 
     def _delete_finished(self) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import random
 import socket
 import ssl
@@ -183,6 +184,8 @@ def describe(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, socket.gaierror):
         return f"its name cannot be resolved: {error.strerror}"
+    if isinstance(error, OSError) and error.errno and "Connect call failed" in str(error):
+        return os.strerror(error.errno)  # asyncio's own text names the address once more
     return str(error) or type(error).__name__
 
 

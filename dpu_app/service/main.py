@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pulse_native
+from dpu_app.service import device
 from dpu_app.service.agent import Agent
 from dpu_app.service.config import SETTINGS, ConfigError, ServiceConfig, load_config
 from dpu_app.service.segments import SpoolError
@@ -28,6 +29,8 @@ FAILED, WRONG = 1, 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
+    if options.command == "device":
+        return _set_device(options)
     try:
         config = _config_of(options)
         if options.command == "status":
@@ -46,6 +49,10 @@ def _parser() -> argparse.ArgumentParser:
     status = commands.add_parser("status", help="show how the running service is")
     status.add_argument("--json", action="store_true", help="everything, as JSON")
     status.add_argument("--metrics", action="store_true", help="in Prometheus' text format")
+    settings = commands.add_parser("device", help="switch hardware time stamps on, or back to what they were")
+    settings.add_argument("action", choices=("apply", "undo"))
+    settings.add_argument("--interface", required=True)
+    settings.add_argument("--record", type=Path, required=True, help="file that holds what was there before")
     for command in (run, status):
         command.add_argument(
             "--config",
@@ -86,6 +93,16 @@ def _run(config: ServiceConfig, options: argparse.Namespace) -> int:
         return FAILED
     except OSError as error:
         print(f"pulse-dpu: {error.strerror or error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _set_device(options: argparse.Namespace) -> int:
+    action = device.apply if options.action == "apply" else device.undo
+    try:
+        print(action(options.interface, options.record))
+    except device.DeviceError as error:
+        print(f"pulse-dpu: {error}", file=sys.stderr)
         return FAILED
     return 0
 

@@ -120,6 +120,7 @@ void LiveCapture::open_rings() {
 
 bool LiveCapture::wait(std::chrono::milliseconds timeout) {
   std::vector<pollfd> polled;
+  polled.reserve(rings_.size());
   for (const PacketRing& ring : rings_) polled.push_back({ring.fd(), POLLIN, 0});
   if (poll(polled.data(), polled.size(), static_cast<int>(timeout.count())) <= 0) return false;
   bool readable = false;

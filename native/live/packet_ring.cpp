@@ -78,7 +78,8 @@ MappedMemory::~MappedMemory() {
 }
 
 PacketRing::PacketRing(const RingShape& shape) : shape_(shape), socket_(open_socket()) {
-  set_option(fd(), SOL_PACKET, PACKET_VERSION, int{TPACKET_V3}, "the kernel has no TPACKET_V3");
+  constexpr int kVersion = TPACKET_V3;
+  set_option(fd(), SOL_PACKET, PACKET_VERSION, kVersion, "the kernel has no TPACKET_V3");
   const sock_filter nothing{BPF_RET | BPF_K, 0, 0, 0};
   set_filter({&nothing, 1});
   tpacket_req3 request{};

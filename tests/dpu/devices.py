@@ -3,25 +3,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
-
-from sim.live.network import in_namespace, open_wire
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`"
 )
 
+_CLONE_NEWNET = 0x4000_0000
+_T = TypeVar("_T")
 _numbers = itertools.count()
 
 
@@ -40,7 +44,7 @@ class Pair:
     def send(self, frames: Iterable[bytes], device: str | None = None) -> int:
         """Send frames out of a device, by default the wire; return how many."""
         count = 0
-        with open_wire(self.namespace, device or self.wire) as wire:
+        with in_namespace(self.namespace, lambda: _open(device or self.wire)) as wire:
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
             for frame in frames:
                 wire.send(frame)
@@ -86,4 +90,28 @@ def made_pair() -> Iterator[Pair]:
         subprocess.run(["ip", "netns", "delete", pair.namespace], check=True)
 
 
-__all__ = ["Pair", "in_namespace", "made_pair", "needs_root"]
+def in_namespace(namespace: str, function: Callable[[], _T]) -> _T:
+    """Call a function in a network namespace, in a thread of its own; sockets that it opens stay there."""
+    results: list[_T] = []
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with Path("/run/netns", namespace).open("rb") as handle:
+                assert ctypes.CDLL(None).setns(handle.fileno(), _CLONE_NEWNET) == 0
+            results.append(function())
+        except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+def _open(device: str) -> socket.socket:
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    opened.bind((device, 0))
+    return opened

@@ -18,6 +18,7 @@ from pulse_native._live import LiveCapture
 
 _READ_MS = 50
 _CHECK_S = 0.5
+_FEW_PACKETS, _GATHER_S = 2048, 0.02
 _GONE = (errno.ENODEV, errno.ENXIO, errno.ENETDOWN)
 
 
@@ -76,7 +77,11 @@ class AfPacketSource:
                 time.sleep(_READ_MS / 1000)
                 yield PacketBatch()
             else:
-                yield capture.read(_READ_MS)
+                batch = capture.read(_READ_MS)
+                yield batch
+                if 0 < len(batch) < _FEW_PACKETS:
+                    # More packets share what a batch costs besides them; the rings have room for longer.
+                    time.sleep(_GATHER_S)
         if self._capture is not None:
             # What the rings hold; a ring that fills as fast as it is read must not keep this going.
             for _ in range(64):

@@ -109,15 +109,15 @@ class Measuring:
         try:
             for batch in self._source.batches():
                 self.last_alive_s = time.monotonic()
-                self._note_losses()
                 if self.last_alive_s >= self._next_note_s:
                     self._note_device()
+                self._note_losses()
                 if len(batch):
                     self._keep(self._metering.feed(batch))
                 else:
                     self._keep(self._metering.advance(self._clock.now_ns() - _SETTLE_NS))
-            self._note_losses()
             self._note_device()
+            self._note_losses()
             self._keep(self._metering.finish())
         except BaseException as error:  # noqa: BLE001  told to the main thread, which ends the process
             self.failure = error
@@ -125,7 +125,6 @@ class Measuring:
             self._on_frame()
 
     def _note_losses(self) -> None:
-        self._interface_losses.see(interface_losses(self._interface))
         self._metering.note_losses({**self._source.losses(), "interface": self._interface_losses.total})
         counts = self._spool.counts()
         self._metering.note_frames_dropped(counts.dropped + counts.refused + counts.damaged)
@@ -133,6 +132,7 @@ class Measuring:
     def _note_device(self) -> None:
         """Read clocks and counters; several times per interval, because a frame may be cut at any time."""
         self._next_note_s = time.monotonic() + _NOTE_CLOCK_S
+        self._interface_losses.see(interface_losses(self._interface))
         before = self._state
         state = self._state = self._clock.read()
         if state.steps != before.steps:

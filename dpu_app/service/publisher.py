@@ -22,7 +22,6 @@ from dpu_app.wire.transport import ALPN, DEFAULT_PORT, RefuseReason, TransportEr
 
 _LOG = logging.getLogger(__name__)
 _CONNECT_S = 10.0
-_WRITE_BUFFER_BYTES = 1 << 20
 # Trying again soon would change nothing about these.
 _LASTING = (RefuseReason.IDENTITY, RefuseReason.SCHEMA, RefuseReason.PROTOCOL)
 
@@ -141,7 +140,6 @@ class Publisher:
         try:
             if tls is not None and writer.get_extra_info("ssl_object").selected_alpn_protocol() != ALPN:
                 raise TransportError(f"the other side does not speak {ALPN}: is this a Pulse controller?")
-            writer.transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
             self._session = Session(
                 (reader, writer), self._spool, self._nic, self._boot_id, self.counts, self._note_welcome
             )

@@ -6,9 +6,9 @@ from pulse_native._core import PacketBatch
 class LiveCapture:
     """RoCEv2 packets of one interface while they pass, headers only, by TPACKET_V3 rings.
 
-    `rings` sockets share the packets in the kernel; each has `blocks` blocks of `block_bytes` (a power of two,
-    at least a page), handed over when full or after `retire_ms`. `steered` leaves out the MIDDLE packets of
-    messages. May be used by several threads, one after the other. Raises OSError with the reason.
+    `rings` sockets share the packets in the kernel; each has `blocks` blocks of `block_bytes` (a power of
+    two, at least a page), handed over when full or after `retire_ms`. `steered` leaves out the MIDDLE packets
+    of messages. May be used by several threads, one after the other. Raises OSError with the reason.
     """
 
     def __init__(
@@ -30,8 +30,8 @@ class LiveCapture:
     def counts(self) -> dict[str, int]:
         """Return what was taken and lost so far.
 
-        `packets` handed out, `outgoing` ones among them, `dropped` because a ring was full, `freezes` of rings,
-        `unstamped` packets left out, and `times_down` of the interface.
+        `packets` handed out, `outgoing` ones among them, `dropped` because a ring was full, `freezes` of
+        rings, `unstamped` packets left out, and `times_down` of the interface.
         """
     def close(self) -> None:
         """Give the interface and the rings back; every later call raises ValueError."""

@@ -97,7 +97,9 @@ void translate(std::exception_ptr error) {
   try {
     if (error) std::rethrow_exception(error);
   } catch (const CaptureError& failure) {
-    PyErr_SetObject(PyExc_OSError, py::make_tuple(failure.error(), failure.what()).ptr());
+    // Made here and not by Python later: only then it has its true class, PermissionError and the like.
+    const py::object made = py::reinterpret_borrow<py::object>(PyExc_OSError)(failure.error(), failure.what());
+    PyErr_SetObject(py::type::of(made).ptr(), made.ptr());
   } catch (const std::logic_error& failure) {
     PyErr_SetString(PyExc_ValueError, failure.what());
   }

@@ -13,12 +13,14 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pulse_native
 from dpu_app.service import device
 from dpu_app.service.agent import Agent
 from dpu_app.service.config import SETTINGS, ConfigError, ServiceConfig, load_config
+from dpu_app.service.doctor import examine
 from dpu_app.service.segments import SpoolError
 from dpu_app.service.status import ask_status, status_text
 
@@ -35,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = _config_of(options)
         if options.command == "status":
             return _show_status(config, options)
+        if options.command == "doctor":
+            return _examine(config, options)
         return _run(config, options)
     except ConfigError as error:
         print(f"pulse-dpu: {error}", file=sys.stderr)
@@ -49,11 +53,15 @@ def _parser() -> argparse.ArgumentParser:
     status = commands.add_parser("status", help="show how the running service is")
     status.add_argument("--json", action="store_true", help="everything, as JSON")
     status.add_argument("--metrics", action="store_true", help="in Prometheus' text format")
+    doctor = commands.add_parser(
+        "doctor", help="check whether the service can work here, and what to do if not"
+    )
+    doctor.add_argument("--json", action="store_true", help="the findings as JSON")
     settings = commands.add_parser("device", help="switch hardware time stamps on, or back to what they were")
     settings.add_argument("action", choices=("apply", "undo"))
     settings.add_argument("--interface", required=True)
     settings.add_argument("--record", type=Path, required=True, help="file that holds what was there before")
-    for command in (run, status):
+    for command in (run, status, doctor):
         command.add_argument(
             "--config",
             type=Path,
@@ -105,6 +113,16 @@ def _set_device(options: argparse.Namespace) -> int:
         print(f"pulse-dpu: {error}", file=sys.stderr)
         return FAILED
     return 0
+
+
+def _examine(config: ServiceConfig, options: argparse.Namespace) -> int:
+    findings = examine(config)
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            print(finding)
+    return FAILED if any(finding.level == "wrong" for finding in findings) else 0
 
 
 def _show_status(config: ServiceConfig, options: argparse.Namespace) -> int:

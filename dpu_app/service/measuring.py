@@ -14,6 +14,7 @@ from dpu_app.capture.clocks import ClockState, StampClock
 from dpu_app.capture.counters import interface_losses, read_counters
 from dpu_app.meter.metering import Metering
 from dpu_app.service.spool import Spool
+from dpu_app.wire.errors import PulseWireError
 from dpu_app.wire.frame import Frame, encode_frame
 
 _LOG = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class Measuring:
         self._on_frame = on_frame
         self._thread = threading.Thread(target=self._work, name="measuring")
         self._told = _Told()
+        self._not_encoded = 0
         self._state: ClockState = clock.read()
         self._interface_losses = _GrowingCount()
         self._interface_losses.see(interface_losses(interface))
@@ -127,7 +129,8 @@ class Measuring:
     def _note_losses(self) -> None:
         self._metering.note_losses({**self._source.losses(), "interface": self._interface_losses.total})
         counts = self._spool.counts()
-        self._metering.note_frames_dropped(counts.dropped + counts.refused + counts.damaged)
+        gone = counts.dropped + counts.refused + counts.damaged + self._not_encoded
+        self._metering.note_frames_dropped(gone)
 
     def _note_device(self) -> None:
         """Read clocks and counters; several times per interval, because a frame may be cut at any time."""
@@ -151,7 +154,12 @@ class Measuring:
 
     def _keep(self, frames: Iterable[Frame]) -> None:
         for frame in frames:
-            data = encode_frame(frame)
+            try:
+                data = encode_frame(frame)
+            except PulseWireError as error:
+                self._not_encoded += 1
+                _LOG.error("frame %d is lost: %s", frame.sequence, error)
+                continue
             self._spool.put(frame.boot_id, frame.sequence, data)
             self._told.frames += 1
             self._told.frame_bytes += len(data)

@@ -194,7 +194,8 @@ void LiveCapture::read(std::chrono::milliseconds timeout, std::size_t max_packet
     const bool holds =
         std::any_of(rings_.begin(), rings_.end(), [](PacketRing& ring) { return ring.peek() != nullptr; });
     if (holds) {
-      static_cast<void>(poll(nullptr, 0, 1));
+      const auto pause = std::min<std::int64_t>(left.count(), std::max(config_.ring.retire_ms, 1U));
+      static_cast<void>(poll(nullptr, 0, static_cast<int>(pause)));
     } else {
       static_cast<void>(wait(left));
     }

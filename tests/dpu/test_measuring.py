@@ -11,9 +11,11 @@ import pytest
 from dpu_app.capture.afpacket import AfPacketSource, CaptureConfig
 from dpu_app.capture.clocks import StampClock
 from dpu_app.meter.metering import Metering, MeteringConfig
+from dpu_app.service import measuring as measuring_module
 from dpu_app.service.measuring import Measuring
 from dpu_app.service.spool import Spool, SpoolConfig
-from dpu_app.wire.frame import Frame, NicIdentity, decode_frame
+from dpu_app.wire.errors import FrameFormatError
+from dpu_app.wire.frame import Frame, NicIdentity, decode_frame, encode_frame
 from tests.dpu.devices import Pair, in_namespace, made_pair, needs_root
 from tests.dpu.packets import plain
 
@@ -90,3 +92,17 @@ def test_an_interface_without_traffic_makes_no_frame(pair: Pair) -> None:
 def test_impossible_rings_are_refused(changes: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CaptureConfig("p0", **changes)  # type: ignore[arg-type]
+
+
+def test_a_frame_that_no_reader_would_take_is_counted_and_the_measurement_goes_on(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(frame: Frame) -> bytes:
+        if frame.sequence == 1:
+            raise FrameFormatError("a section is too large")
+        return encode_frame(frame)
+
+    monkeypatch.setattr(measuring_module, "encode_frame", encode)
+    frames, _, _ = measured(pair, CaptureConfig(pair.nic), [50] * 200)
+    assert 1 not in [frame.sequence for frame in frames]
+    assert sum(frame.losses.get("frames_dropped", 0) for frame in frames) == 1

@@ -105,7 +105,7 @@ void PacketRing::use_hardware_stamps() const {
 }
 
 void PacketRing::ignore_outgoing() const {
-  set_option(fd(), SOL_PACKET, PACKET_IGNORE_OUTGOING, int{1}, "outgoing packets cannot be left out");
+  set_option(fd(), SOL_PACKET, PACKET_IGNORE_OUTGOING, 1, "outgoing packets cannot be left out");
 }
 
 void PacketRing::bind_to(int interface_index) const {

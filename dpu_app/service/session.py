@@ -82,7 +82,7 @@ class Session:
         self._boot_id = boot_id
         self._counts = counts
         self._on_welcome = on_welcome
-        self._decoder = Decoder()
+        self._decoder = Decoder(max_frame_bytes=0)  # frames go the other way only
         self._limits = Limits()
         self._in_flight: deque[_InFlight] = deque()
         self._in_flight_bytes = 0

@@ -33,8 +33,12 @@ class StatusServer:
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISSOCK(self._path.lstat().st_mode):
                 self._path.unlink()  # of a process that was killed
-        self._server = await asyncio.start_unix_server(self._answer, self._path, limit=_MAX_REQUEST)
-        os.chmod(self._path, 0o660)  # noqa: PTH101  a socket, not a file
+        try:
+            self._server = await asyncio.start_unix_server(self._answer, self._path, limit=_MAX_REQUEST)
+            self._path.chmod(0o660)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise OSError(error.errno, f"the status socket {self._path} cannot be made: {reason}") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -39,6 +39,7 @@ class Behaviour:
     refuses: RefuseReason | None = None
     refuses_frame: Callable[[Frame], bool] = lambda _: False
     answers_pings: bool = True
+    extra: Message | None = None  # sent after the greeting
 
 
 class Controller:
@@ -142,7 +143,8 @@ class Controller:
                 for kept in message.kept
                 if (kept.nic, kept.boot_id) in self._durable
             )
-            return [Welcome(known, time.time_ns(), self.behaviour.limits), Ping(7, time.time_ns())]
+            extra = [] if self.behaviour.extra is None else [self.behaviour.extra]
+            return [Welcome(known, time.time_ns(), self.behaviour.limits), Ping(7, time.time_ns()), *extra]
         if isinstance(message, Ping) and self.behaviour.answers_pings:
             return [Pong(message.number, message.sent_ns, time.time_ns(), time.time_ns())]
         if isinstance(message, Pong):

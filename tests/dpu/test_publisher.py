@@ -25,7 +25,7 @@ from dpu_app.service.publisher import (
 from dpu_app.service.spool import Spool, SpoolConfig
 from dpu_app.wire.frame import Frame, NicIdentity, encode_frame
 from dpu_app.wire.tables import Tables
-from dpu_app.wire.transport import DEFAULT_PORT, Limits, Position, RefuseReason
+from dpu_app.wire.transport import DEFAULT_PORT, FrameData, Limits, Position, RefuseReason
 from tests.dpu.certificates import Authority
 from tests.dpu.controller import Controller
 
@@ -245,6 +245,12 @@ def test_a_controller_that_refuses_is_asked_again_and_says_why(controller: Contr
         controller.behaviour.refuses = None
         controller.wait(lambda: sender.publisher.idle)
     assert controller.keys == [("life", 0)]
+
+
+def test_a_controller_that_sends_what_only_a_dpu_sends_is_left(controller: Controller) -> None:
+    controller.behaviour.extra = FrameData(bytes(1000))
+    with sending(plain(controller)) as sender:
+        controller.wait(lambda: "kind 3" in (sender.publisher.status.error or ""))
 
 
 def test_tls_shows_the_own_certificate_and_checks_the_other(authority: Authority) -> None:

@@ -263,6 +263,13 @@ def test_without_the_capability_it_ends_with_a_line_that_helps(pair: Pair) -> No
     assert done.stderr.count("\n") == 1
 
 
+def test_a_status_socket_that_cannot_be_made_is_named(pair: Pair, tmp_path: Path) -> None:
+    socket_path = tmp_path / "missing" / "status"
+    done = run(pair.namespace, "run", "--interface", "nic0", "--status-socket", str(socket_path))
+    assert done.returncode == 1
+    assert f"the status socket {socket_path} cannot be made: No such file or directory" in done.stderr
+
+
 def test_wrong_settings_end_it_with_status_2(pair: Pair, tmp_path: Path) -> None:
     file = tmp_path / "wrong.toml"
     file.write_text('interface = "nic0"\n[controller]\nadress = "head"\n')

@@ -92,7 +92,7 @@ test-py310:
 	  "$$python" -m venv build/py310; \
 	  build/py310/bin/pip install --quiet --upgrade 'pip>=25.1'; \
 	  build/py310/bin/pip install --quiet --group test .; \
-	  build/py310/bin/python -m pytest tests/wire tests/meter; \
+	  build/py310/bin/python -m pytest tests/wire tests/meter tests/dpu; \
 	  exit 0; \
 	done; \
 	echo "test-py310 skipped: no Python 3.10 found; name one: make test-py310 PYTHON310=/path/to/python3.10"
@@ -109,12 +109,12 @@ lint-python: setup tools
 
 lint-native: test-native tools
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
-	printf '%s\n' native/src/*.cpp native/sim/*.cpp | \
+	printf '%s\n' native/src/*.cpp native/sim/*.cpp native/live/*.cpp | \
 	  xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native --checks='-clang-analyzer-*'
 
 # The path-sensitive checks take four times as long as all others together.
 lint-deep: test-native tools
-	printf '%s\n' native/src/*.cpp native/sim/*.cpp | xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native
+	printf '%s\n' native/src/*.cpp native/sim/*.cpp native/live/*.cpp | xargs -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/native
 
 format: tools
 	$(BIN)/ruff check --fix .

@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from bench.dpu import report_dpu
 from bench.fidelity.report import DEFAULT_CLUSTER_SIZE, report_fidelity
 from bench.figures.report import report_figures
 from bench.inputs import BenchInput, given_captures, simulated_captures
@@ -44,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
             return report_peers(options.runs, options.seed, options.scenario, as_json=options.json)
         if options.command == "fidelity":
             return report_fidelity(options.cluster, options.seed, options.workload, as_json=options.json)
+        if options.command == "dpu":
+            return report_dpu(options.seconds, as_json=options.json)
         result = _offline(options)
     except (PulseError, OSError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -109,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
         "--workload", action="append", default=[], metavar="W", help="one of them only; may be repeated"
     )
     fidelity.add_argument("--json", action="store_true", help="print the result as JSON")
+    dpu = commands.add_parser("dpu", help="what the DPU service costs per packet and per frame; needs root")
+    dpu.add_argument("--seconds", type=float, default=5.0, help="length of each run (%(default)s)")
+    dpu.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

@@ -77,6 +77,8 @@ class Metering:
         self._losses_seen: dict[str, int] = {}
         self._losses_told: dict[str, int] = {}
         self._clock_set_back = 0
+        self._frames_dropped = 0
+        self._frames_dropped_told = 0
         self._counters: dict[str, int] = {}
         self._clock_pairs: list[tuple[int, int]] = []
 
@@ -124,6 +126,14 @@ class Metering:
     def note_losses(self, losses: Mapping[str, int]) -> None:
         """Tell what the capture has lost so far; the next frame carries what is new."""
         self._losses_seen = dict(losses)
+
+    def note_frames_dropped(self, total: int) -> None:
+        """Tell how many frames so far never reached the controller; the next one carries what is new."""
+        self._frames_dropped = total
+
+    def note_clock(self, clock: ClockInfo) -> None:
+        """Tell what drives the clock of the stamps from now on."""
+        self._clock = clock
 
     def note_counters(self, counters: Mapping[str, int]) -> None:
         """Tell the device's counters, for the next frame."""
@@ -188,6 +198,9 @@ class Metering:
         self._losses_told = dict(self._losses_seen)
         if self._clock_set_back:
             new["clock_set_back"] = self._clock_set_back
+        if self._frames_dropped > self._frames_dropped_told:
+            new["frames_dropped"] = self._frames_dropped - self._frames_dropped_told
+            self._frames_dropped_told = self._frames_dropped
         return new
 
 

@@ -23,6 +23,10 @@ class FieldReader:
             raise FrameFormatError(f"field {name} is missing")
         return self._fields[name]
 
+    def has(self, name: str) -> bool:
+        """Tell whether the field is there and not nil."""
+        return self._fields.get(name) is not None
+
     def text(self, name: str) -> str:
         """Return a string of at most `MAX_TEXT` characters."""
         return self.as_text(name, self._get(name))

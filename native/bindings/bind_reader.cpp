@@ -126,6 +126,7 @@ py::tuple outcome_names() {
 
 void bind_batch(py::module_& module) {
   py::classh<PacketBatch>(module, "PacketBatch", "Captured packets in columns, in the order of capture.")
+      .def(py::init<>())
       .def("__len__", &PacketBatch::size)
       .def_property_readonly("ns", [](const py::object& self) { return column(self, self.cast<PacketBatch&>().ns()); })
       .def_property_readonly(

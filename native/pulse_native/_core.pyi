@@ -14,6 +14,8 @@ OUTCOME_NAMES: tuple[str, ...]
 class PacketBatch:
     """Captured packets in columns, in the order of capture."""
 
+    def __init__(self) -> None:
+        """Make a batch without packets: it says that time has passed."""
     def __len__(self) -> int: ...
     @property
     def ns(self) -> NDArray[np.int64]:

@@ -45,11 +45,13 @@ class Sharing:
     """Who shares needs and norms: the members of symmetric groups, and lanes of equal places.
 
     ``groups``: numbers of the job's timelines whose members all play the same part; ``places``: which lanes
-    of other groups correspond in replicas of one pipeline.
+    of other groups correspond in replicas of one pipeline. ``even``: further timelines in which everybody
+    does equally much, such as barriers: no member differs by them, though their lanes do.
     """
 
     groups: frozenset[int]
     places: Places
+    even: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +140,10 @@ def share_needs(
 def _group_part(
     actions: Sequence[Action], index: int, sources: Sequence[Arrivals], number: int, sharing: Sharing
 ) -> Hashable:
-    """Members of symmetric groups play one part towards the arrivals of symmetric groups."""
+    """Members of symmetric groups play one part towards the arrivals of symmetric groups, and own sends."""
     groups = (actions[index].lane.group, sources[number].group)
-    return (*groups, actions[index].lane.channel) if sharing.groups.issuperset(groups) else None
+    part = (*groups, actions[index].lane.channel, _is_sends(number, sharing))
+    return part if sharing.groups.issuperset(groups) else None
 
 
 def _place_part(
@@ -148,13 +151,17 @@ def _place_part(
 ) -> Hashable:
     """The same place in replicas of one pipeline: what the action is, and what it may need."""
     lanes, arrivals = sharing.places.lanes, sharing.places.arrivals
-    # Behind the arrivals come the own sends of every lane, where there are any.
-    sends = number >= len(arrivals)
+    sends = _is_sends(number, sharing)
     source: Place = lanes[number - len(arrivals)] if sends else arrivals[number]
     if lanes[index] is None or source is None:
         return None
     # Rings of one stage look alike, but what comes on the own ring is needed in another way.
     return (lanes[index], source, sends, actions[index].lane.group == sources[number].group)
+
+
+def _is_sends(number: int, sharing: Sharing) -> bool:
+    """Whether a source is the own sends of a lane: these come behind the arrivals, where there are any."""
+    return number >= len(sharing.places.arrivals)
 
 
 def _least_lead(action: Action, source: Arrivals, clean: NDArray[np.bool_]) -> NDArray[np.int64] | None:

@@ -271,7 +271,7 @@ def _chain_computing(program: Program, sharing: Sharing, messages: Table) -> Non
 
 def _alike_in_all(program: Program, sharing: Sharing) -> NDArray[np.bool_]:
     """Messages of members all of whose groups are symmetric."""
-    unlike = {lane.src for lane in program.lanes if lane.group not in sharing.groups}
+    unlike = {lane.src for lane in program.lanes if lane.group not in sharing.groups | sharing.even}
     return np.repeat(
         [lane.src not in unlike for lane in program.lanes], [len(lane.rows) for lane in program.lanes]
     )
@@ -326,7 +326,7 @@ def _compared(program: Program, sharing: Sharing) -> NDArray[np.bool_]:
     A member of a ring that is a stage of a pipeline as well comes to the ring when the pipeline lets it.
     """
     alike = [
-        lane.group in sharing.groups or place is not None
+        lane.group in sharing.groups or lane.group in sharing.even or place is not None
         for lane, place in zip(program.lanes, sharing.places.lanes, strict=True)
     ]
     unlike = {lane.src for lane, same in zip(program.lanes, alike, strict=True) if not same}

@@ -29,7 +29,20 @@ def find_sharing(program: Program, needs: Needs) -> Sharing:
         if len(members) > 2 or _of_two_pipelines(program, members) or _alike(program, needs, number):
             found.add(number)
     groups = frozenset(found)
-    return Sharing(groups, find_places(program, groups))
+    even = frozenset(n for n in range(len(program.job.timelines)) if n not in groups and _even(program, n))
+    return Sharing(groups, find_places(program, groups), even)
+
+
+def _even(program: Program, number: int) -> bool:
+    """Whether each of several members sends and gets equally many messages on equally many lanes."""
+    lanes = [lane for lane in program.lanes if lane.group == number]
+    members = program.job.timelines[number].group.members
+    parts = [
+        sorted(lane.volume for lane in lanes if end(lane) == member)
+        for member in members
+        for end in (lambda lane: lane.src, lambda lane: lane.dst)
+    ]
+    return len(members) > 2 and all(part == parts[0] and 0 not in part for part in parts)
 
 
 def _of_two_pipelines(program: Program, pair: Sequence[int]) -> bool:

@@ -152,7 +152,7 @@ def _unanswered_verdict(
     where = locate_losses(attempts, counts, {}, DEAD_EDGE_PRIOR)
     nic, probability = where.nic
     deaf = [n for n, runs in heard.items() if runs > 0]
-    crashed = len(deaf) == 1
+    crashed = len({traffic.endpoints[n].machine for n in deaf}) == 1
     if crashed:
         # The packets arrive and nobody answers: that is the receiver, whatever else may be silent.
         nic, probability = deaf[0], _HEARD
@@ -167,11 +167,13 @@ def _unanswered_verdict(
     )
     total = int(pending["packets"].sum())
     what = "gets packets and answers none" if crashed else "is not reached any more"
-    name = endpoint.name if sure else " or ".join(dict.fromkeys(c.machine for c in ends))
+    own = endpoint.machine if len(deaf) > 1 else endpoint.name
+    name = own if sure else " or ".join(dict.fromkeys(c.machine for c in ends))
     scope: Scope = "machine" if crashed else "nic" if sure else "link"
     return _stop_verdict(
         program, cause, scope,
-        (endpoint.machine, endpoint.nic) if sure else None, ends, iteration, last, silence,
+        (endpoint.machine, endpoint.nic if len(deaf) < 2 else None) if sure else None,
+        ends, iteration, last, silence,
         probability if sure else 0.5,
         (Evidence("unanswered_repeats", float(total), 0.0, "packets"),),
         f"{name} {what} ({cause.replace('_', ' ')}): {total} repeats unanswered",

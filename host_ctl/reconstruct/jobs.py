@@ -9,7 +9,7 @@ bandwidth tests and the like are no training job.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from host_ctl.reconstruct.units import split_units
 _SAME_PERIOD = 0.05
 _REGULAR, _CLEARLY_REGULAR = 0.6, 0.9
 _NEARLY_ALL = 0.9
+_MIN_UNITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,34 @@ def _job(name: str, timelines: list[GroupTimeline]) -> Job:
     longest = max(t.rhythm.period_ns for t in regular)
     slow = [t for t in regular if t.rhythm.period_ns >= (1 - _SAME_PERIOD) * longest]
     lead = max(slow, key=lambda t: (t.rhythm.units, -int(t.rhythm.starts_ns[0])))
+    timelines = [_in_iterations(t, lead.rhythm) for t in timelines]
     end = max(int(t.rhythm.ends_ns[-1]) for t in timelines)
     boundaries = np.r_[lead.rhythm.starts_ns, max(end, int(lead.rhythm.starts_ns[-1]) + 1)]
     members = sorted({m for t in timelines for m in t.group.members})
     return Job(name, tuple(timelines), tuple(members), boundaries)
+
+
+def _in_iterations(timeline: GroupTimeline, lead: Rhythm) -> GroupTimeline:
+    """The timeline with its units joined to those of the job where each iteration holds several of them.
+
+    A group whose operators are all alike repeats with every one of them, and what tells the iterations is
+    another group: a barrier at their end, for example.
+    """
+    rhythm = timeline.rhythm
+    if not timeline.regular or lead.units < _MIN_UNITS:
+        return timeline
+    several = int(np.median(np.diff(np.searchsorted(rhythm.starts_ns, lead.starts_ns))))
+    if several < 2 or rhythm.units < _MIN_UNITS * several:
+        return timeline
+    pause = np.r_[0, rhythm.starts_ns[1:] - rhythm.ends_ns[:-1]]
+    phase = int(np.argmax([np.median(pause[k::several]) for k in range(several)]))
+    begins = np.arange(phase, rhythm.units, several)
+    # Counting may only tell what time bears out: the group and the lead go on in step.
+    at = np.searchsorted(lead.starts_ns, rhythm.starts_ns[begins] + lead.period_ns / 2, side="right")
+    steps = np.diff(at)
+    if np.mean(steps == 1) < _NEARLY_ALL:
+        return timeline
+    first = np.unique(np.r_[0, begins])
+    ends = np.r_[first[1:], rhythm.units] - 1
+    joined = Rhythm(rhythm.first[first], rhythm.starts_ns[first], rhythm.ends_ns[ends])
+    return replace(timeline, rhythm=joined)

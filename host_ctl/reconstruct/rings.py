@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Edge = tuple[int, int]
 Times = NDArray[np.int64]
 
+_ORDERS = 2  # of the members; whoever sends to more takes part in something else, a barrier for example
 _MOST_STEPS = 20_000
 _LOWEST = 0.01
 
@@ -30,7 +31,8 @@ def separate_rings(
     """
     members = {n for edge in edges for n in edge}
     out, into = ([sum(edge[end] == m for edge in edges) for m in members] for end in (0, 1))
-    if out[0] < 2 or len({*out, *into}) > 1:
+    onward = max(len({dst for src, dst in edges if src == m}) for m in members)
+    if out[0] < 2 or len({*out, *into}) > 1 or onward > _ORDERS:
         return None
     known: dict[tuple[int, int], float] = {}
 

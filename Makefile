@@ -95,7 +95,7 @@ lint-python: setup tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --python-version 3.11 host_ctl sim bench
-	$(BIN)/mypy --python-version 3.10 dpu_app native/pulse_native
+	$(BIN)/mypy --python-version 3.10 dpu_app firmware_cfg native/pulse_native
 	MYPYPATH=native $(BIN)/stubtest --allowlist native/stubtest-allowlist.txt pulse_native
 	$(BIN)/lint-imports
 

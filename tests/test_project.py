@@ -15,7 +15,7 @@ tomllib = pytest.importorskip("tomllib", reason="the project file is read with P
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PACKAGES = ("dpu_app", "host_ctl", "sim", "native", "bench", "tests")
+PACKAGES = ("dpu_app", "firmware_cfg", "host_ctl", "sim", "native", "bench", "tests")
 TEXT = {".md", ".py", ".pyi", ".toml", ".txt", ".cpp", ".hpp", ".json", ".yml", ".yaml", ""}
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 # What scripts need of the system; everything else they call must be a fake.
 _REAL = """
-bash sh env cat mkdir chmod chown rm cp mv ln ls base64 sha256sum awk sed grep cut tr head tail sort uname dirname
-basename jq sleep install id readlink stat find touch printf date sync tee wc xargs mktemp true test
+bash sh env cat mkdir chmod chown rm cp mv ln ls base64 sha256sum awk sed grep cut tr head tail sort uname
+dirname basename jq sleep install id readlink stat find touch printf date sync tee wc xargs mktemp true test
 """
 
 _CARD = """#!{python}

@@ -89,6 +89,13 @@ FACTORY = RIGHT | {
     "PER_PF_NUM_SF": 0,
     "PF_TOTAL_SF": 0,
 }
+# What must be set on such a card, in the order of the settings file.
+FROM_FACTORY = [
+    "INTERNAL_CPU_OFFLOAD_ENGINE=0",
+    "REAL_TIME_CLOCK_ENABLE=1",
+    "PER_PF_NUM_SF=1",
+    "PF_TOTAL_SF=20",
+]
 
 
 class Machine:

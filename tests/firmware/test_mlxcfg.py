@@ -14,17 +14,11 @@ from typing import Any
 import pytest
 
 from firmware_cfg import mlxcfg
-from tests.firmware.fakes import FACTORY, RIGHT, Machine, subprocess_environment
+from tests.firmware.fakes import FACTORY, FROM_FACTORY, RIGHT, Machine, subprocess_environment
 
 SCRIPT = Path(mlxcfg.__file__)
 GOLDEN = Path(__file__).with_name("golden")
 DEVICE = "0000:03:00.0"
-FROM_FACTORY = [
-    "INTERNAL_CPU_OFFLOAD_ENGINE=0",
-    "REAL_TIME_CLOCK_ENABLE=1",
-    "PER_PF_NUM_SF=1",
-    "PF_TOTAL_SF=20",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -35,10 +34,10 @@ class EmbeddedFile:
 
     def command(self) -> str:
         """Return the call of `pulse_put` with the content behind it."""
-        text = "\n".join(textwrap.wrap(base64.b64encode(self.content).decode("ascii"), 76))
+        text = base64.encodebytes(self.content).decode("ascii")
         return (
             f"    pulse_put {self.target} {self.mode:04o} {len(self.content)} {self.sha256} "
-            f"<<'{_MARK}' || return 1\n{text}\n{_MARK}\n"
+            f"<<'{_MARK}' || return 1\n{text}{_MARK}\n"
         )
 
 

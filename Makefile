@@ -7,6 +7,8 @@ FUZZ_SECONDS ?= 60
 ARM_CXX ?= aarch64-linux-gnu-g++
 QEMU_ARM ?= qemu-aarch64
 ARM_FLAGS ?=
+DEB_ARCH ?= amd64
+DEB_PYTHON ?= 3.10
 
 BIN := .venv/bin
 NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt)
@@ -17,7 +19,7 @@ MODULES := .venv/modules-$(firstword $(shell find dpu_app host_ctl sim bench nat
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 .PHONY: setup tools test test-native test-sanitizers test-python test-py310 test-arm lint lint-python lint-native \
-  lint-deep format demo bench fuzz nightly clean
+  lint-deep format demo bench fuzz deb nightly clean
 
 setup: .venv/native-built
 
@@ -119,6 +121,12 @@ demo: setup
 
 bench: setup
 	$(BIN)/python -m bench offline
+
+# The agent's package for the Python of the card's image: make deb DEB_ARCH=arm64 DEB_PYTHON=3.10
+deb:
+	ARM_CXX=$(ARM_CXX) firmware_cfg/deb/wheels.sh $(DEB_ARCH) $(DEB_PYTHON) build/deb/wheels-$(DEB_ARCH)-$(DEB_PYTHON)
+	$(PYTHON) firmware_cfg/deb/build.py --arch $(DEB_ARCH) --python $(DEB_PYTHON) \
+	  --wheels build/deb/wheels-$(DEB_ARCH)-$(DEB_PYTHON)
 
 fuzz: .venv/python-ready
 	$(CMAKE) -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DPULSE_BUILD_TESTS=OFF -DPULSE_BUILD_FUZZERS=ON \

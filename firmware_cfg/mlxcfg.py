@@ -25,7 +25,10 @@ from pathlib import Path
 from typing import Any
 
 if not __package__:  # started as a script
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    _HOME = Path(__file__).resolve().parents[1]
+    # On a card the package's own folder has tomli, which the system's Python may lack.
+    sys.path[0:1] = [str(_HOME)]
+    sys.path.append(str(_HOME / "site-packages"))
 
 from firmware_cfg.cards import CardError, find_cards, find_tool, query, run, set_command
 from firmware_cfg.difference import PENDING, REVERTING, UNKNOWN, WRONG, CardReport, compare, table

@@ -124,8 +124,10 @@ def test_the_command_in_the_package_runs_the_agent_and_passes_its_status_on(tmp_
     text = launcher.read_text(encoding="utf-8")
     assert text.startswith(f"#!/usr/bin/python{PYTHON} -I\n")
     moved = text.replace("/opt/pulse", f"{tmp_path}/root/opt/pulse")
+    # Not the Python of a virtual environment, in which this project may be installed for development.
+    python = Path(sys.base_prefix) / "bin" / f"python{PYTHON}"
     done = subprocess.run(
-        [sys.executable, "-I", "-c", moved, "run", "--config", "x"],
+        [python, "-I", "-c", moved, "run", "--config", "x"],
         capture_output=True,
         text=True,
         check=False,

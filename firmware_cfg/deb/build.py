@@ -32,11 +32,13 @@ FIRMWARE = HERE.parent
 # Where the units are, first that exists; they belong to the service.
 UNIT_FOLDERS = (FIRMWARE / "systemd", FIRMWARE.parent / "dpu_app" / "service" / "units")
 MACHINES = {"amd64": b"\x3e\x00", "arm64": b"\xb7\x00"}  # e_machine of ELF files
+_GNU = {"amd64": "x86_64", "arm64": "aarch64"}
 SITE = "opt/pulse/site-packages"
 # Packages of the wheel that a card has no use for, and weight.
 _NOT_ON_A_CARD = ("host_ctl", "sim", "bench")
 _WEIGHT = ("tests", "__pycache__")
 _VERSION = re.compile(rb"GLIBC_(2\.\d+)")
+_SUFFIX = re.compile(r"\.cpython-(\d+)-(\w+)-linux-gnu\.so$")
 _EPOCH = 315532800  # 1980, the first year that a wheel can hold
 
 
@@ -82,7 +84,7 @@ def build(arch: str, python: str, wheels: Path, output: Path, units: Path | None
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
         _unpack(found, root / SITE)
-        _check_machines(root, arch)
+        _check_libraries(root, arch, python)
         _add_files(root, python, _unit_files(units))
         _add_control(root, arch, python, version)
         _settle(root)
@@ -102,7 +104,7 @@ def build(arch: str, python: str, wheels: Path, output: Path, units: Path | None
 
 def _check_wheels(wheels: Sequence[Path], arch: str, python: str, folder: Path) -> str:
     tag = "cp" + python.replace(".", "")
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}[arch]
+    machine = _GNU[arch]
     version = ""
     names = set()
     for wheel in wheels:
@@ -139,11 +141,17 @@ def _libraries(root: Path) -> list[Path]:
     return [path for path in sorted(root.rglob("*.so*")) if path.is_file()]
 
 
-def _check_machines(root: Path, arch: str) -> None:
+def _check_libraries(root: Path, arch: str, python: str) -> None:
     for path in _libraries(root):
         head = path.read_bytes()[:20]
         if head[:4] == b"\x7fELF" and head[18:20] != MACHINES[arch]:
             raise BuildError(f"{path.relative_to(root)} is not compiled for {arch}")
+        # Python loads a module only under the name that it expects.
+        name = _SUFFIX.search(path.name)
+        if name and name.groups() != (python.replace(".", ""), _GNU[arch]):
+            raise BuildError(
+                f"{path.relative_to(root)} has a name that Python {python} on {arch} does not load"
+            )
 
 
 def _glibc(root: Path) -> str:

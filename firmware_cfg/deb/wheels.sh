@@ -36,8 +36,11 @@ if [[ $arch == arm64 && $(uname -m) != aarch64 ]]; then
     command -v "$ARM_CXX" >/dev/null ||
         { echo "wheels.sh: there is no $ARM_CXX (Debian: g++-aarch64-linux-gnu)" >&2; exit 1; }
     export _PYTHON_HOST_PLATFORM=linux-aarch64
-    export SETUPTOOLS_EXT_SUFFIX=.cpython-${version/./}-aarch64-linux-gnu.so
+    # Python loads no module whose name has another machine in it; pybind11 would ask the building Python.
+    suffix=.cpython-${version/./}-aarch64-linux-gnu.so
+    export SETUPTOOLS_EXT_SUFFIX=$suffix
     export CMAKE_ARGS="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=$ARM_CXX"
+    CMAKE_ARGS+=" -DPYTHON_MODULE_EXTENSION=$suffix -DPYTHON_MODULE_DEBUG_POSTFIX="
 fi
 "$pip" wheel --quiet --no-deps --wheel-dir "$folder" "$project"
 

@@ -177,6 +177,9 @@ def test_wheels_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
     assert "--python 3 is no version" in refusal("amd64", "3", good)
     wrong = make_wheels(tmp_path / "wrong", numpy={"numpy/core.so": library("arm64")})
     assert "numpy/core.so is not compiled for amd64" in refusal("amd64", PYTHON, wrong)
+    named = {"numpy/core.cpython-27-x86_64-linux-gnu.so": library("amd64")}
+    misnamed = make_wheels(tmp_path / "misnamed", numpy=named)
+    assert f"a name that Python {PYTHON} on amd64 does not load" in refusal("amd64", PYTHON, misnamed)
     outside = make_wheels(tmp_path / "outside", msgpack={"../../etc/passwd": b"x"})
     assert "holds ../../etc/passwd, which leads out of it" in refusal("amd64", PYTHON, outside)
     older = make_wheels(tmp_path / "older", pulse_rdma={"dpu_app/__init__.py": b""})

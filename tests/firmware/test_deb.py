@@ -119,11 +119,11 @@ def test_settings_are_configuration_files_that_an_upgrade_keeps(tmp_path: Path) 
 
 
 def test_the_command_in_the_package_runs_the_agent_and_passes_its_status_on(tmp_path: Path) -> None:
-    dpkg_deb("-x", built(tmp_path), tmp_path / "root")
-    launcher = tmp_path / "root/usr/bin/pulse-dpu"
+    dpkg_deb("-x", built(tmp_path), tmp_path / "unpacked")
+    launcher = tmp_path / "unpacked/usr/bin/pulse-dpu"
     text = launcher.read_text(encoding="utf-8")
     assert text.startswith(f"#!/usr/bin/python{PYTHON} -I\n")
-    moved = text.replace("/opt/pulse", f"{tmp_path}/root/opt/pulse")
+    moved = text.replace("/opt/pulse", f"{tmp_path}/unpacked/opt/pulse")
     # Not the Python of a virtual environment, in which this project may be installed for development.
     python = Path(sys.base_prefix) / "bin" / f"python{PYTHON}"
     done = subprocess.run(

@@ -86,7 +86,7 @@ test-py310:
 	  "$$python" -m venv build/py310; \
 	  build/py310/bin/pip install --quiet --upgrade 'pip>=25.1'; \
 	  build/py310/bin/pip install --quiet --group test .; \
-	  build/py310/bin/python -m pytest tests/wire tests/meter; \
+	  build/py310/bin/python -m pytest tests/wire tests/meter tests/firmware; \
 	  exit 0; \
 	done; \
 	echo "test-py310 skipped: no Python 3.10 found; name one: make test-py310 PYTHON310=/path/to/python3.10"

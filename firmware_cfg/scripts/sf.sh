@@ -80,6 +80,17 @@ handle() {
     fi
 }
 
+# Without switchdev mode a function has no representor, so nothing could be copied to it.
+need_switchdev() {
+    local shown
+    command -v devlink >/dev/null || return 0
+    shown=$(devlink dev eswitch show "pci/$PCI") ||
+        die "$PCI has no embedded switch that this side may manage: is the card in DPU mode? See mlxcfg.py verify"
+    [[ $shown == *"mode switchdev"* ]] ||
+        die "the embedded switch of $PCI is not in switchdev mode:" \
+            "devlink dev eswitch set pci/$PCI mode switchdev, which interrupts traffic"
+}
+
 create_mlnx_sf() {
     run mlnx-sf --action create --device "$PCI" --sfnum "$SFNUM" --hwaddr "$1" --enable-trust
 }
@@ -124,7 +135,7 @@ if [[ $UNDO == yes ]]; then
     fi
 elif [[ -n $existing ]]; then
     say "function $SFNUM of $PCI is there already ($existing)"
-elif [[ $TOOL == mlnx-sf ]]; then
+elif need_switchdev && [[ $TOOL == mlnx-sf ]]; then
     create_mlnx_sf "${MAC:-$(made_mac)}"
 else
     create_mlxdevm "${MAC:-$(made_mac)}"

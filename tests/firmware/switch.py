@@ -65,6 +65,8 @@ def add_switch(machine: Machine, *, ovs: bool) -> None:
     """Give the machine the commands, and a bridge with hardware offload if it has Open vSwitch."""
     machine.make_dpu()
     machine.fake("mlnx-sf", _MLNX_SF)
+    machine.fake("devlink", 'echo "$4: mode $(cat "$FAKE_CARDS/mode") inline-mode none"')
+    (machine.cards / "mode").write_text("switchdev", encoding="utf-8")
     machine.fake("tc", _TC)
     if ovs:
         machine.fake("ovs-vsctl", _OVS)

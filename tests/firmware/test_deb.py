@@ -44,6 +44,7 @@ def make_wheels(folder: Path, arch: str = "amd64", **changed: dict[str, bytes]) 
         "numpy": {"numpy/__init__.py": b"", "numpy/core.so": library(arch), "numpy/tests/test_x.py": b""},
         "msgpack": {"msgpack/__init__.py": b""},
         "zstandard": {"zstandard/__init__.py": b""},
+        "tomli": {"tomli/__init__.py": b""},
     } | changed
     folder.mkdir()
     for name, files in contents.items():

@@ -249,6 +249,18 @@ def test_a_record_that_cannot_be_read_is_refused(machine: Machine, mlxcfg_of: Ml
     assert "record.json" in result.err
 
 
+def test_settings_that_cannot_be_used_are_refused(
+    machine: Machine, mlxcfg_of: Mlxcfg, tmp_path: Path
+) -> None:
+    machine.add_card(live=FACTORY)
+    file = tmp_path / "settings.toml"
+    file.write_text('schema = "pulse.firmware/1"\n', encoding="utf-8")
+    result = mlxcfg_of("--settings", str(file), "--apply", "--yes")
+    assert result.status == 2
+    assert result.err == f"mlxcfg: {file}: there is no [[setting]]\n"
+    assert sets(machine) == []
+
+
 def test_json_holds_live_next_and_wanted_values_and_the_commands(machine: Machine, mlxcfg_of: Mlxcfg) -> None:
     machine.add_card(live=FACTORY)
     report = json.loads(mlxcfg_of("--json").out)

@@ -100,6 +100,17 @@ def test_a_trusted_function_is_created_once_and_deleted_by_undo(machine: Machine
     assert "there is no function 88" in script(machine, "sf.sh", "--undo").stdout
 
 
+def test_a_function_is_refused_while_the_switch_makes_no_representors(machine: Machine) -> None:
+    add_switch(machine, ovs=False)
+    (machine.cards / "mode").write_text("legacy", encoding="utf-8")
+    done = script(machine, "sf.sh")
+    assert done.returncode == 1
+    assert "is not in switchdev mode: devlink dev eswitch set pci/0000:03:00.0 mode switchdev" in done.stderr
+    assert changes(machine) == []
+    machine.fake("devlink", "exit 1")
+    assert "is the card in DPU mode?" in script(machine, "sf.sh").stderr
+
+
 def test_functions_of_other_numbers_and_ports_are_left_alone(machine: Machine) -> None:
     add_switch(machine, ovs=False)
     script(machine, "sf.sh", "--sfnum", "4")

@@ -52,7 +52,7 @@ parse() {
             ;;
         *) usage_error "--tool $TOOL is neither mlnx-sf nor mlxdevm" ;;
     esac
-    need jq "install the package jq"
+    need python3 "install the package python3"
 }
 
 # 02: a local address. Bus, slot and port of --pci and the number make it differ between functions of a card;
@@ -63,21 +63,26 @@ made_mac() {
     echo "02:${digest:0:2}:${digest:2:2}:${digest:4:2}:${digest:6:2}:${digest:8:2}"
 }
 
+# Both tools print an object with handles as keys; mlxdevm has it one level deeper, and the host's functions too.
+FIND='
+import json, sys
+listed = json.loads(sys.stdin.read().strip() or "{}")
+for handle, port in listed.get("port", listed).items():
+    own = handle.startswith("pci/" + sys.argv[1] + "/") and not port.get("controller")
+    if own and str(port.get("sfnum")) == sys.argv[2]:
+        print(handle)
+'
+
 # Prints the handle, pci/0000:03:00.0/229409, of the function with our number; nothing if there is none.
-# Both tools print an object with handles as keys; mlxdevm has it one level deeper.
 handle() {
     local listed
     if [[ $TOOL == mlnx-sf ]]; then
         listed=$(mlnx-sf -a show --json) || die "mlnx-sf cannot list functions"
-        jq -r --arg pci "$PCI" --argjson number "$SFNUM" \
-            'to_entries[] | select(.value.device == $pci and .value.sfnum == $number) | .key' <<<"$listed"
     else
         listed=$(mlxdevm -j port show) || die "mlxdevm cannot list ports"
-        jq -r --arg prefix "pci/$PCI/" --argjson number "$SFNUM" \
-            '.port | to_entries[]
-             | select((.key | startswith($prefix)) and .value.flavour == "pcisf" and .value.sfnum == $number)
-             | .key' <<<"$listed"
     fi
+    python3 -I -c "$FIND" "$PCI" "$SFNUM" <<<"$listed" 2>/dev/null ||
+        die "cannot read what $TOOL lists; this version of it may print otherwise, try the other --tool"
 }
 
 # Without switchdev mode a function has no representor, so nothing could be copied to it.

@@ -13,6 +13,7 @@ from pathlib import Path
 _REAL = """
 bash sh env cat mkdir chmod chown rm cp mv ln ls base64 sha256sum awk sed grep cut tr head tail sort uname
 dirname basename jq sleep install id readlink stat find touch printf date sync tee wc xargs mktemp true test
+python3
 """
 
 _CARD = """#!{python}

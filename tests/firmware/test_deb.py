@@ -83,7 +83,7 @@ def test_the_package_names_its_architecture_python_and_c_library(tmp_path: Path,
     shown = dpkg_deb("-f", package, "Package", "Version", "Architecture", "Depends")
     assert shown == (
         f"Package: pulse-dpu\nVersion: 0.1.0+py{PYTHON}\nArchitecture: {arch}\n"
-        f"Depends: python{PYTHON}, libc6 (>= 2.29), libstdc++6 (>= 12), systemd, jq\n"
+        f"Depends: python{PYTHON}, libc6 (>= 2.29), libstdc++6 (>= 12), systemd\n"
     )
 
 

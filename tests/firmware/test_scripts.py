@@ -111,6 +111,26 @@ def test_a_function_is_refused_while_the_switch_makes_no_representors(machine: M
     assert "is the card in DPU mode?" in script(machine, "sf.sh").stderr
 
 
+def test_a_function_of_the_host_with_the_same_number_is_not_taken_for_ours(machine: Machine) -> None:
+    add_switch(machine, ovs=False)
+    add_mlxdevm(machine)
+    host = '{"port": {"pci/0000:03:00.0/163840": {"flavour": "pcisf", "controller": 1, "sfnum": 88}}}'
+    (machine.cards / "ports.json").write_text(host, encoding="utf-8")
+    done = script(machine, "sf.sh", "--tool", "mlxdevm", "--undo")
+    assert "there is no function 88" in done.stdout
+    assert changes(machine) == []
+
+
+@pytest.mark.parametrize("listing", ["SF Index: pci/0000:03:00.0/229409", "[1]", "{"])
+def test_a_listing_that_cannot_be_read_is_an_error_not_an_absence(machine: Machine, listing: str) -> None:
+    add_switch(machine, ovs=False)
+    machine.fake("mlnx-sf", f"echo '{listing}'")
+    done = script(machine, "sf.sh")
+    assert done.returncode == 1
+    assert "cannot read what mlnx-sf lists" in done.stderr
+    assert changes(machine) == []
+
+
 def test_functions_of_other_numbers_and_ports_are_left_alone(machine: Machine) -> None:
     add_switch(machine, ovs=False)
     script(machine, "sf.sh", "--sfnum", "4")

@@ -8,6 +8,8 @@ FUZZ_TARGETS := $(patsubst native/fuzz/%.cpp,%,$(wildcard native/fuzz/fuzz_*.cpp
 ARM_CXX ?= aarch64-linux-gnu-g++
 QEMU_ARM ?= qemu-aarch64
 ARM_FLAGS ?=
+DEB_ARCH ?= amd64
+DEB_PYTHON ?= 3.10
 
 BIN := .venv/bin
 NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt)
@@ -18,7 +20,7 @@ MODULES := .venv/modules-$(firstword $(shell find dpu_app host_ctl sim bench nat
 CMAKE := $(BIN)/cmake -S native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 .PHONY: setup tools test test-native test-sanitizers test-tsan test-python test-py310 test-arm lint lint-python lint-native \
-  lint-deep format demo bench bench-instructions fuzz fuzz-corpus nightly clean
+  lint-deep format demo bench bench-instructions fuzz fuzz-corpus deb nightly clean
 
 setup: .venv/native-built
 
@@ -92,7 +94,7 @@ test-py310:
 	  "$$python" -m venv build/py310; \
 	  build/py310/bin/pip install --quiet --upgrade 'pip>=25.1'; \
 	  build/py310/bin/pip install --quiet --group test .; \
-	  build/py310/bin/python -m pytest tests/wire tests/meter tests/dpu; \
+	  build/py310/bin/python -m pytest tests/wire tests/meter tests/dpu tests/firmware; \
 	  exit 0; \
 	done; \
 	echo "test-py310 skipped: no Python 3.10 found; name one: make test-py310 PYTHON310=/path/to/python3.10"
@@ -103,7 +105,7 @@ lint-python: setup tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --python-version 3.11 host_ctl sim bench
-	$(BIN)/mypy --python-version 3.10 dpu_app native/pulse_native
+	$(BIN)/mypy --python-version 3.10 dpu_app firmware_cfg native/pulse_native
 	MYPYPATH=native $(BIN)/stubtest --allowlist native/stubtest-allowlist.txt pulse_native
 	$(BIN)/lint-imports
 
@@ -133,6 +135,12 @@ bench-instructions: setup
 	$(CMAKE) -B build/release -DCMAKE_CXX_COMPILER=$(CXX) -DCMAKE_BUILD_TYPE=Release
 	$(BIN)/cmake --build build/release --target pulse_bench
 	$(BIN)/python -m bench.measure.instructions build/release/pulse_bench $(RECORD)
+
+# The agent's package for the Python of the card's image: make deb DEB_ARCH=arm64 DEB_PYTHON=3.10
+deb:
+	ARM_CXX=$(ARM_CXX) firmware_cfg/deb/wheels.sh $(DEB_ARCH) $(DEB_PYTHON) build/deb/wheels-$(DEB_ARCH)-$(DEB_PYTHON)
+	$(PYTHON) firmware_cfg/deb/build.py --arch $(DEB_ARCH) --python $(DEB_PYTHON) \
+	  --wheels build/deb/wheels-$(DEB_ARCH)-$(DEB_PYTHON)
 
 fuzz: .venv/python-ready
 	$(CMAKE) -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DPULSE_BUILD_TESTS=OFF -DPULSE_BUILD_FUZZERS=ON \

@@ -15,7 +15,7 @@ tomllib = pytest.importorskip("tomllib", reason="the project file is read with P
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PACKAGES = ("dpu_app", "host_ctl", "sim", "native", "bench", "tests")
+PACKAGES = ("dpu_app", "firmware_cfg", "host_ctl", "sim", "native", "bench", "tests")
 TEXT = {".md", ".py", ".pyi", ".toml", ".txt", ".cpp", ".hpp", ".json", ".yml", ".yaml", ""}
 
 
@@ -69,7 +69,7 @@ def test_no_file_names_a_place_outside_the_repository() -> None:
     assert named == []
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/deploy-bluefield.md"])
 def test_documented_make_commands_exist(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     named = set(re.findall(r"(?:^ {4}|`)make ([a-z][a-z0-9-]*)", text, re.MULTILINE))
@@ -79,7 +79,15 @@ def test_documented_make_commands_exist(document: str) -> None:
 
 @pytest.mark.parametrize(
     "document",
-    ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/simulator.md"],
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "docs/architecture.md",
+        "docs/simulator.md",
+        "docs/deploy-bluefield.md",
+        "docs/hardware.md",
+    ],
 )
 def test_documents_name_files_that_exist(document: str) -> None:
     path = ROOT / document
@@ -87,7 +95,9 @@ def test_documents_name_files_that_exist(document: str) -> None:
     linked = {path.parent / target for target in re.findall(r"\]\(([^):#]+)\)", text)}
     quoted = {
         ROOT / name
-        for name in re.findall(r"`((?:native|dpu_app|host_ctl|sim|bench|docs|tests)/[\w./-]*)`", text)
+        for name in re.findall(
+            r"`((?:native|dpu_app|firmware_cfg|host_ctl|sim|bench|docs|tests)/[\w./-]*)`", text
+        )
     }
     assert [str(p.relative_to(ROOT)) for p in sorted(linked | quoted) if not p.exists()] == []
 

@@ -146,6 +146,7 @@ def build_replay(
     messages = _messages(traffic, program, gates, grants, sharing, rows)
     messages["sender"], messages["receiver"] = edges[:, 0], edges[:, 1]
     computes, compared = _computes(messages), _compared(program, sharing)
+    _forget_unseen_lags(program, sharing, messages)
     _chain_computing(program, sharing, messages)
     excess = np.zeros(len(rows), _CUT)
     excess["host"] = _host_excess(program, sharing, messages)
@@ -214,27 +215,37 @@ def _local(place_of: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.i
 
 
 def _set_lags(program: Program, sharing: Sharing, messages: Table) -> None:
-    """The least time that each place takes after its input, and after the message before it.
+    """The least time that each place takes after its input, and after the message before it."""
+    for row, name, length in _WAITS:
+        least = np.concatenate(
+            pooled(program, _split(program, _since(messages, row, length)), sharing, _least)
+        )
+        messages[name] = np.where(np.isnan(least), 0, np.nan_to_num(least)).astype(np.int64)
 
-    That time is known only where the wait decides at least now and then when a message is sent. A host that
-    always waits for its input may be ready long before, and how long it needs after the message before does
-    not show: then it counts as ready at once. So does the input of a host that always computes for longer.
+
+def _since(messages: Table, row: str, length: str) -> NDArray[np.float64]:
+    """How long after what it waits for each message was sent (ns), NaN where it waits for nothing."""
+    source = messages[row]
+    done = messages["start"][source] + messages[length][source]
+    return np.where(source != NOTHING, messages["start"] - done, np.nan).astype(np.float64)
+
+
+def _forget_unseen_lags(program: Program, sharing: Sharing, messages: Table) -> None:
+    """Take for nothing the times after a wait that never decides when a message is sent.
+
+    A host that always waits for its input may be ready long before, and how long it needs after the message
+    before does not show: then it counts as ready at once. So does the input of a host that always computes
+    for longer.
     """
-    lags, slacks = [], []
-    for row, _, length in _WAITS:
-        since = messages["start"][messages[row]] + messages[length][messages[row]]
-        lag = np.where(messages[row] != NOTHING, messages["start"] - since, np.nan).astype(np.float64)
-        least = np.concatenate(pooled(program, _split(program, lag), sharing, _least))
-        lags.append(np.where(np.isnan(least), 0, np.nan_to_num(least)).astype(np.int64))
-        slacks.append(lag - least)
+    slacks = [_since(messages, row, length) - messages[name] for row, name, length in _WAITS]
     granted = messages["posted"] != MISSING
     lag = np.where(granted, messages["start"] - messages["posted"] - messages["credit_way"], np.nan)
     slacks.append(lag - np.concatenate(pooled(program, _split(program, lag), sharing, _least)))
     slack = np.nan_to_num(np.stack(slacks), nan=np.inf)
-    for (_, name, _), lag_ns, mine in zip(_WAITS, lags, slack, strict=False):
+    for (_, name, _), mine in zip(_WAITS, slack, strict=False):
         decides = _split(program, (mine <= slack.min(axis=0)).astype(np.float64))
         often = np.concatenate(pooled(program, decides, sharing, _mean))
-        messages[name] = np.where(often >= _NOW_AND_THEN, lag_ns, np.minimum(lag_ns, 0))
+        messages[name] = np.where(often >= _NOW_AND_THEN, messages[name], np.minimum(messages[name], 0))
 
 
 def _chain_computing(program: Program, sharing: Sharing, messages: Table) -> None:

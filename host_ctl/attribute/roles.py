@@ -37,11 +37,9 @@ def _even(program: Program, number: int) -> bool:
     """Whether each of several members sends and gets equally many messages on equally many lanes."""
     lanes = [lane for lane in program.lanes if lane.group == number]
     members = program.job.timelines[number].group.members
-    parts = [
-        sorted(lane.volume for lane in lanes if end(lane) == member)
-        for member in members
-        for end in (lambda lane: lane.src, lambda lane: lane.dst)
-    ]
+    sent = [sorted(lane.volume for lane in lanes if lane.src == member) for member in members]
+    got = [sorted(lane.volume for lane in lanes if lane.dst == member) for member in members]
+    parts = [*sent, *got]
     return len(members) > 2 and all(part == parts[0] and 0 not in part for part in parts)
 
 

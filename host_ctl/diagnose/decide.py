@@ -155,6 +155,8 @@ def _shift_of(
     noise = own_noise if noise < _TELLING * own_noise else noise
     past = 0 if from_start else len(before)
     p_value = _p_value(excess, noise, len(after), past, tried)
+    if not alike.any():
+        p_value = min(p_value, _p_of_rank(table.lost, member, inside, tried))
     if p_value > _FALSE_ALARM or _p_of_count(after - level, healthy, excess, tried) > _FALSE_COUNT:
         return None
     return Shift(
@@ -260,6 +262,17 @@ def _p_of_count(after: NDArray[np.float64], healthy: NDArray[np.float64], excess
     """
     rate = (np.sum(healthy > excess / 2) + 0.5) / (len(healthy) + 1.0)
     return min(1.0, tried * float(binom.sf(np.sum(after > excess / 2) - 1, len(after), rate)))
+
+
+def _p_of_rank(lost: NDArray[np.float64], member: int, inside: NDArray[np.bool_], tried: int) -> float:
+    """Chance to lose most of all so often, if everybody were the one equally often, or as often as before.
+
+    Medians of few peers that vary widely tell little; who is last again and again tells.
+    """
+    last = np.argmax(lost, axis=1) == member
+    before = float(np.mean(last[~inside])) if (~inside).sum() >= _MIN_PAST else 0.0
+    rate = max(1.0 / lost.shape[1], before)
+    return min(1.0, tried * float(binom.sf(int(last[inside].sum()) - 1, int(inside.sum()), rate)))
 
 
 def _p_value(excess: float, noise: float, after: int, before: int, tried: int) -> float:

@@ -43,6 +43,7 @@ _SECOND_FAULT = 0.5
 _MOSTLY = 0.5
 _IN_TREES = 2.5  # times the least effect
 _MOST_OFTEN = 0.8
+_NEARLY_ALWAYS = 0.9
 _SOME_PAST = 5  # iterations
 _OUTDONE, _UNNUMBERED = 2.0, 1.0
 _DOUBTFUL = 0.5
@@ -319,7 +320,8 @@ def _clear(case: SlowCase, suspect: Suspect, replayed: Replay, least_ns: float) 
         return False
     if case.feature == "host" or _share(suspect, replayed.branching) < _MOSTLY:
         return True
-    return shift.lasts and shift.past >= _SOME_PAST and case.worth_ns >= _IN_TREES * least_ns
+    lasts = shift.lasts and shift.over_past >= _NEARLY_ALWAYS and shift.past >= _SOME_PAST
+    return lasts and case.worth_ns >= _IN_TREES * least_ns
 
 
 def _costliest(cases: Sequence[tuple[SlowCase, Suspect]], replayed: Replay) -> tuple[SlowCase, Suspect]:

@@ -182,7 +182,7 @@ def _same_difference(silences: _Silences, several: bool) -> NDArray[np.bool_]:
         parts = [_parts_of_run(k & (length_ns >= _NO_GAP * _usual_length(length_ns))) for k in known]
         lasting = [k for k, found in zip(known, parts, strict=True) if found >= _THROUGHOUT * max(parts)]
         return np.asarray(max(lasting, key=lambda k: float(np.median(length_ns[k]))))
-    return longest
+    return np.asarray(longest)
 
 
 def _anybody_begins(silences: _Silences, chosen: NDArray[np.bool_]) -> bool:

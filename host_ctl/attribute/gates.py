@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from host_ctl.attribute.needs import Action, Needs, Sharing, learn_needs, on_same_machine, share_needs
 from host_ctl.attribute.program import UNKNOWN, Arrivals, Lane, Program
-from host_ctl.reconstruct.transfers import MISSING, Traffic, grant, send_end, send_start
+from host_ctl.ingest.series import Table
+from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, grant, send_end, send_start
 
 NOTHING = np.int64(-1)
 
@@ -72,7 +73,8 @@ def find_gates(traffic: Traffic, program: Program, needs: Needs) -> tuple[Gates,
 def find_grants(traffic: Traffic, program: Program, sharing: Sharing) -> tuple[Grants, ...]:
     """What every credit waited for, in the order of the program's lanes.
 
-    A receiver grants a slot once an earlier message has left it: it needs arrivals and own sends alike.
+    A receiver grants a slot once an earlier message has left it, and the slots of an operator when it enters
+    that: it needs arrivals, own sends, and what it sent to have arrived.
     """
     posts = []
     for lane in program.lanes:
@@ -85,7 +87,9 @@ def find_grants(traffic: Traffic, program: Program, sharing: Sharing) -> tuple[G
             Grants(i, p.times, m, np.full(len(m), NOTHING))
             for i, (p, m) in enumerate(zip(posts, none, strict=True))
         )
-    sources = [*program.arrivals, *(_sends_as_source(traffic, lane) for lane in program.lanes)]
+    sources = [*program.arrivals]
+    for times_of in (send_start, arrival):
+        sources.extend(_sends_as_source(traffic, lane, times_of) for lane in program.lanes)
     needs = share_needs(learn_needs(posts, sources, traffic), posts, sources, sharing)
     inputs = find_inputs(posts, sources, needs, traffic, program)
     return tuple(
@@ -94,9 +98,11 @@ def find_grants(traffic: Traffic, program: Program, sharing: Sharing) -> tuple[G
     )
 
 
-def _sends_as_source(traffic: Traffic, lane: Lane) -> Arrivals:
+def _sends_as_source(
+    traffic: Traffic, lane: Lane, times_of: Callable[[Table], NDArray[np.int64]]
+) -> Arrivals:
     """A lane's own sends in the shape of arrivals, so that credits can be found to depend on them."""
-    times = send_start(traffic.transfers[lane.rows])
+    times = np.maximum.accumulate(times_of(traffic.transfers[lane.rows]))
     return Arrivals(lane.src, lane.group, (lane.edge,), lane.links, times, lane.rows, lane.base, lane.first)
 
 

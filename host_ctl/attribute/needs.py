@@ -142,7 +142,7 @@ def _group_part(
 ) -> Hashable:
     """Members of symmetric groups play one part towards the arrivals of symmetric groups, and own sends."""
     groups = (actions[index].lane.group, sources[number].group)
-    part = (*groups, actions[index].lane.channel, _is_sends(number, sharing))
+    part = (*groups, actions[index].lane.channel, _kind(number, sharing))
     return part if sharing.groups.issuperset(groups) else None
 
 
@@ -151,17 +151,18 @@ def _place_part(
 ) -> Hashable:
     """The same place in replicas of one pipeline: what the action is, and what it may need."""
     lanes, arrivals = sharing.places.lanes, sharing.places.arrivals
-    sends = _is_sends(number, sharing)
-    source: Place = lanes[number - len(arrivals)] if sends else arrivals[number]
+    kind = _kind(number, sharing)
+    source: Place = lanes[(number - len(arrivals)) % len(lanes)] if kind else arrivals[number]
     if lanes[index] is None or source is None:
         return None
     # Rings of one stage look alike, but what comes on the own ring is needed in another way.
-    return (lanes[index], source, sends, actions[index].lane.group == sources[number].group)
+    return (lanes[index], source, kind, actions[index].lane.group == sources[number].group)
 
 
-def _is_sends(number: int, sharing: Sharing) -> bool:
-    """Whether a source is the own sends of a lane: these come behind the arrivals, where there are any."""
-    return number >= len(sharing.places.arrivals)
+def _kind(number: int, sharing: Sharing) -> int:
+    """Whether a source is arrivals (0), own sends of a lane (1) or their ends (2), which come behind."""
+    behind = number - len(sharing.places.arrivals)
+    return 0 if behind < 0 else 1 + behind // len(sharing.places.lanes)
 
 
 def _least_lead(action: Action, source: Arrivals, clean: NDArray[np.bool_]) -> NDArray[np.int64] | None:

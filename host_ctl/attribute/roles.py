@@ -4,8 +4,9 @@
 All members of a ring or an all-to-all play the same part. In a pipeline or a tree the part depends on the
 place: how many lanes a member has, how much they carry, and whether it may send before it has received.
 Two NICs that exchange equal volumes may be a ring of two or two stages of a pipeline. Two that are in
-different pipelines are no stages of one; else the learned needs tell, since a stage that answers sends its
-last message only after everything has come.
+different pipelines are no stages of one, and two that are in different rings are: rings join the replicas of
+a stage. Else the learned needs tell, since a stage that answers sends its last message only after
+everything has come.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from host_ctl.attribute.needs import Needs, Sharing
 from host_ctl.attribute.places import find_places
 from host_ctl.attribute.program import Program
+from host_ctl.reconstruct.groups import Algorithm
 
 _SYMMETRIC = ("ring", "alltoall")
 
@@ -26,7 +28,8 @@ def find_sharing(program: Program, needs: Needs) -> Sharing:
         if timeline.group.algorithm not in _SYMMETRIC:
             continue
         members = timeline.group.members
-        if len(members) > 2 or _of_two_pipelines(program, members) or _alike(program, needs, number):
+        alike = len(members) > 2 or _of_two(program, members, "pairwise")
+        if alike or (not _of_two(program, members, "ring") and _alike(program, needs, number)):
             found.add(number)
     groups = frozenset(found)
     even = frozenset(n for n in range(len(program.job.timelines)) if n not in groups and _even(program, n))
@@ -43,9 +46,9 @@ def _even(program: Program, number: int) -> bool:
     return len(members) > 2 and all(part == parts[0] and 0 not in part for part in parts)
 
 
-def _of_two_pipelines(program: Program, pair: Sequence[int]) -> bool:
-    """Whether each of a pair is in a chain of its own, of three members or more."""
-    chains = [set(t.group.members) for t in program.job.timelines if t.group.algorithm == "pairwise"]
+def _of_two(program: Program, pair: Sequence[int], algorithm: Algorithm) -> bool:
+    """Whether each of a pair is in a pipeline, or a ring, of its own, of three members or more."""
+    chains = [set(t.group.members) for t in program.job.timelines if t.group.algorithm == algorithm]
     own = [{i for i, chain in enumerate(chains) if len(chain) > 2 and member in chain} for member in pair]
     return all(own) and own[0].isdisjoint(own[1])
 

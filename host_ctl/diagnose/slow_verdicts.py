@@ -17,9 +17,11 @@ from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
 
+# Messages into one NIC are as slow behind a slow port or cable as in front of a reader that is slow to take
+# them; only where its host falls behind as well is it the reader for certain.
 _CAUSE_OF_SIDE: dict[Side, Cause] = {
     "sender": "nic_slow",
-    "receiver": "receiver_slow",
+    "receiver": "nic_slow",
     "either": "link_slow",
 }
 _QUEUED = 0.9
@@ -134,14 +136,13 @@ def _queue_verdict(
         Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
         *queue.evidence,
     )
-    cause: Cause = "nic_slow" if queue.both_ways else "receiver_slow"
     reason = (
         "messages to it queue in front of its port, and its own are long under way: it is slow both ways"
         if queue.both_ways
         else "messages to it queue in front of it in every iteration, and those to others do not"
     )
     candidates = (Candidate(nic.machine, nic.nic, _QUEUED),)
-    return _finish(case, job, cause, "nic", nic.machine, nic.nic, candidates, evidence, reason)
+    return _finish(case, job, "nic_slow", "nic", nic.machine, nic.nic, candidates, evidence, reason)
 
 
 def _congestion_verdict(

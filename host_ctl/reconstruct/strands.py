@@ -20,6 +20,7 @@ from host_ctl.reconstruct.transfers import MISSING, Traffic, match_credits, send
 
 _IN_TURN = 0.9  # posted in turn; a port that serves several may send them in another order
 _MIN_MESSAGES = 3  # per connection
+_CUT_OFF = 2  # messages that begin or end outside of the capture
 _AS_MANY = 1.05
 _MOST = 0.5
 
@@ -67,7 +68,7 @@ def share_credits(traffic: Traffic, strands: Sequence[Strand]) -> Traffic:
 
 
 def _bundles(traffic: Traffic, times: Sequence[NDArray[np.int64]]) -> list[Strand]:
-    """The links of every edge, those together that sent equally many messages, but for one."""
+    """The links of every edge, those together that sent about equally many messages."""
     of_edge: dict[int, list[int]] = {}
     for number, one in enumerate(traffic.links):
         of_edge.setdefault(one.edge, []).append(number)
@@ -75,7 +76,7 @@ def _bundles(traffic: Traffic, times: Sequence[NDArray[np.int64]]) -> list[Stran
     for links in of_edge.values():
         links.sort(key=lambda i: (len(times[i]), i))
         for before, link in zip([None, *links], links, strict=False):
-            if before is not None and len(times[link]) - len(times[before]) <= 1:
+            if before is not None and len(times[link]) - len(times[before]) <= _CUT_OFF:
                 found[-1].append(link)
             else:
                 found.append([link])

@@ -211,10 +211,10 @@ def _in_iterations(timeline: GroupTimeline, lead: Rhythm) -> GroupTimeline:
     pause = np.r_[0, rhythm.starts_ns[1:] - rhythm.ends_ns[:-1]]
     phase = int(np.argmax([np.median(pause[k::several]) for k in range(several)]))
     begins = np.arange(phase, rhythm.units, several)
-    # Counting may only tell what time bears out: the group and the lead go on in step.
+    # Counting may only tell what time bears out: the group and the lead go on in step, but at the end.
     at = np.searchsorted(lead.starts_ns, rhythm.starts_ns[begins] + lead.period_ns / 2, side="right")
-    steps = np.diff(at)
-    if np.mean(steps == 1) < _NEARLY_ALL:
+    odd = int((np.diff(at) != 1).sum())
+    if odd > max(1, (1 - _NEARLY_ALL) * len(begins)):
         return timeline
     first = np.unique(np.r_[0, begins])
     ends = np.r_[first[1:], rhythm.units] - 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,6 @@ _IN_TURN = 0.9  # posted in turn; a port that serves several may send them in an
 _MIN_MESSAGES = 3  # per connection
 _CUT_OFF = 2  # messages that begin or end outside of the capture
 _AS_MANY = 1.05
-_MOST = 0.5
 
 Strand = tuple[int, ...]
 """Connections (indices of links) of one edge that carry one sequence of messages."""
@@ -36,12 +36,11 @@ def find_strands(traffic: Traffic) -> list[Strand]:
     times = np.split(start[order], ends[:-1])
     found: list[Strand] = []
     for alike in _alike(_bundles(traffic, times), times):
-        parts = [_parts(bundle, times) for bundle in alike]
-        if np.mean([len(p) == 1 for p in parts]) >= _MOST:
-            # Repeats of lost packets disturb the order here and there.
+        # Repeats of lost packets and crowded ports disturb the order here and there, on some edges.
+        if len(alike[0]) > 1 and np.median([_in_turn(b, times) for b in alike]) >= _IN_TURN:
             found.extend(alike)
         else:
-            found.extend(part for p in parts for part in p)
+            found.extend(part for bundle in alike for part in _parts(bundle, times))
     return sorted(found)
 
 
@@ -100,7 +99,7 @@ def _parts(bundle: Strand, times: Sequence[NDArray[np.int64]]) -> list[Strand]:
     """The links of a bundle, those together that take turns."""
     found: list[list[int]] = []
     for link in bundle:
-        strand = next((s for s in found if _take_turns([*s, link], times)), None)
+        strand = next((s for s in found if _in_turn([*s, link], times) >= _IN_TURN), None)
         if strand is None:
             found.append([link])
         else:
@@ -108,14 +107,11 @@ def _parts(bundle: Strand, times: Sequence[NDArray[np.int64]]) -> list[Strand]:
     return [tuple(s) for s in found]
 
 
-def _take_turns(links: Sequence[int], times: Sequence[NDArray[np.int64]]) -> bool:
-    """Whether the last of some links sends once between any two messages of each of the others."""
-    last = times[links[-1]]
-    for link in links[:-1]:
-        one = times[link]
-        if min(len(one), len(last)) < _MIN_MESSAGES:
-            return False
-        between = np.diff(np.searchsorted(last, one))
-        if np.mean(between == 1) < _IN_TURN:
-            return False
-    return True
+def _in_turn(links: Sequence[int], times: Sequence[NDArray[np.int64]]) -> float:
+    """How often a link sends once between two messages of another one (share, over all pairs)."""
+    shares = [
+        float(np.mean(np.diff(np.searchsorted(times[b], times[a])) == 1))
+        for a, b in combinations(links, 2)
+        if min(len(times[a]), len(times[b])) >= _MIN_MESSAGES
+    ]
+    return float(np.mean(shares)) if shares else 0.0

@@ -191,3 +191,13 @@ def test_what_most_members_lose_is_no_shift_of_theirs_together() -> None:
     lost = rng.normal(0, 0.2 * MS, (40, 6))
     lost[20:, :4] += 20 * MS
     assert decided(lost, least_ns=MS, together=True) == []
+
+
+def test_who_is_last_again_and_again_is_found_where_medians_of_few_peers_tell_little() -> None:
+    """With medians alone two of these twenty runs are found."""
+    found = []
+    for seed in range(20):
+        lost = np.random.default_rng(seed).exponential(50 * MS, (40, 4))
+        lost[10:, 1] = lost[10:, [0, 2, 3]].max(axis=1) + 40 * MS
+        found.append([shift.member for shift in decided(lost, least_ns=30 * MS)])
+    assert found == [[1]] * 20

@@ -114,3 +114,29 @@ def test_a_rank_a_little_slower_for_good_is_not_accused_where_ranks_compute_ahea
 )
 def test_queues_that_a_tree_makes_by_itself_are_no_fault(case: Case, tmp_path: Path) -> None:
     assert accused(analysed(case, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("case", "machine"),
+    [
+        (Case("pcie_slow", "cp", 8, 1, 10_000_080, onset=0), "node1"),
+        (Case("port_slow", "fsdp", 8, 1, 10_000_079, onset=0), "node4"),
+    ],
+    ids=lambda value: getattr(value, "workload", value),
+)
+def test_what_hosts_need_after_a_message_is_not_learned_from_waiting_for_slow_ones(
+    case: Case, machine: str, tmp_path: Path
+) -> None:
+    assert accused(analysed(case, tmp_path)) == [("nic_slow", machine)]
+
+
+def test_a_pair_of_replicas_is_a_ring_though_one_of_them_is_always_later(tmp_path: Path) -> None:
+    analysis = analysed(Case("hbm_slow", "pp", 8, 1, 10_000_037), tmp_path)
+    assert accused(analysis) == [("compute_slow", "node2")]
+
+
+def test_the_rest_of_an_all_to_all_at_the_end_of_a_run_is_no_stop(tmp_path: Path) -> None:
+    case = Case(
+        "gc_pauses", "moe", 6, 1, 10_000_100, steps=40, tx_stamp="none", clocks="clean", capture="trains"
+    )
+    assert accused(analysed(case, tmp_path)) == []

@@ -313,15 +313,16 @@ def _clear(case: SlowCase, suspect: Suspect, replayed: Replay, least_ns: float) 
 
     In a tree messages share ports with each other or do not, as ranks come early or late, and senders that
     are told of a queue stay slow for a while. That comes and goes, and is worst now here, now there. So only
-    what began after a while, stays, and is worse than ever before or than anywhere else is something else.
+    what began after a while, stays, and is worse than before and than anywhere else is something else.
     """
     shift = case.shift
     if shift.past and max(shift.share_worst, shift.over_past) < _MOST_OFTEN:
         return False
     if case.feature == "host" or _share(suspect, replayed.branching) < _MOSTLY:
         return True
-    lasts = shift.lasts and shift.over_past >= _NEARLY_ALWAYS and shift.past >= _SOME_PAST
-    return lasts and case.worth_ns >= _IN_TREES * least_ns
+    stands_out = shift.over_past >= _NEARLY_ALWAYS and shift.share_worst >= _MOST_OFTEN
+    lasts = shift.lasts and shift.past >= _SOME_PAST
+    return stands_out and lasts and case.worth_ns >= _IN_TREES * least_ns
 
 
 def _costliest(cases: Sequence[tuple[SlowCase, Suspect]], replayed: Replay) -> tuple[SlowCase, Suspect]:

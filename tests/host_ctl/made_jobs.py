@@ -119,7 +119,7 @@ def ring(
         granted = np.array([int(entered[i]) + held(k, i) for i in range(members)])
         may = entered.copy()
         free = np.zeros(members, dtype=np.int64)
-        for _ in range(2 * (members - 1)):
+        for step in range(2 * (members - 1)):
             arrived = np.zeros(members, dtype=np.int64)
             for i in range(members):
                 after = (i + 1) % members
@@ -128,7 +128,9 @@ def ring(
                 end = start + ROUND_NS + slow(k, i)
                 credit = () if held is no_time else (int(granted[after]),)
                 for c in range(channels):
-                    messages[i * channels + c].append((start + c, end - US + c, end + c, *credit))
+                    # Channels work apart: now one of them comes first and now another.
+                    turn = c if step % 2 else channels - 1 - c
+                    messages[i * channels + c].append((start + turn, end - US + turn, end + turn, *credit))
                 free[i] = end + channels
                 arrived[after] = end + channels
             may = arrived + HAND_ON_NS

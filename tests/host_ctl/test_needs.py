@@ -192,7 +192,8 @@ def taking_turns(job: Job, traffic: Traffic, run: int) -> Program:
     links = tuple(link for link in traffic.links for _ in range(2))
     (timeline,) = job.timelines
     operators = tuple(replace(o, rows=np.sort(row_now[o.rows])) for o in timeline.operators)
-    group = replace(timeline.group, links=tuple(range(len(links))))
+    numbers = tuple(range(len(links)))
+    group = replace(timeline.group, links=numbers, strands=numbers)
     job = replace(job, timelines=(replace(timeline, group=group, operators=operators),))
     return lay_out(replace(traffic, transfers=t[order], links=links), job)
 

@@ -52,7 +52,8 @@ def test_a_receiver_that_lets_its_switch_queue_is_named_and_not_who_sends_to_it(
 ) -> None:
     truth, analysis = run("slow_receiver", seed, tmp_path)
     (verdict,) = loud(analysis)
-    assert (verdict.cause, verdict.machine) == ("nic_slow", truth.data["fault"]["allowed"]["machine"])
+    assert verdict.cause in truth.data["fault"]["allowed"]["causes"]
+    assert verdict.machine == truth.data["fault"]["allowed"]["machine"]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -7,7 +7,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,14 +15,14 @@ from rich.console import Console
 from host_ctl.cli.bench import bench_app
 from host_ctl.cli.certs import certs_app
 from host_ctl.cli.controller import controller, export
-from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.cli.output import write
 from host_ctl.cli.sim import sim_app
 from host_ctl.cli.sim_more import live, replay
 from host_ctl.cli.times import parse_time
 from host_ctl.errors import PulseError, UsageError, printable
-from host_ctl.present.report import build_report
-from host_ctl.present.text import print_report
+
+if TYPE_CHECKING:
+    from host_ctl.cli.engine import Analysis
 
 EXIT_STATUS = {"ok": 0, "degraded": 3, "failed": 3, "unsure": 4}
 
@@ -79,6 +79,9 @@ def analyze(
 
     Exit status: 0 nothing wrong, 3 degraded or failed, 4 not enough data to say, 2 wrong usage or input.
     """
+    # The analysis takes most of the time of starting; a service that comes back need not wait for it.
+    from host_ctl.cli.engine import analyze_paths
+
     named = _named(nic or [])
     if not paths and not named:
         raise UsageError("give at least one capture file or folder, or --nic MACHINE/NIC=PATH")
@@ -88,6 +91,9 @@ def analyze(
 
 def show(analysis: Analysis, *, as_json: bool) -> int:
     """Print an analysis and return the exit status, which is the same whoever reads the report."""
+    from host_ctl.present.report import build_report
+    from host_ctl.present.text import print_report
+
     content: dict[str, Any] = {
         "health": analysis.health,
         "series": analysis.series,
@@ -120,6 +126,7 @@ def demo(
     keep: Annotated[Path | None, typer.Option(help="Folder in which to keep the captures.")] = None,
 ) -> None:
     """Simulate a small training job with one fault, write its captures, and analyse them."""
+    from host_ctl.cli.engine import analyze_paths
     from sim.output.run import run_scenario
     from sim.scenarios.lab import build
     from sim.spec import SimulationError

@@ -9,6 +9,7 @@ import zstandard
 from dpu_app.wire.errors import FrameFormatError, FrameSchemaError
 from dpu_app.wire.fields import FieldReader
 from dpu_app.wire.frame import Frame, decode_frame
+from dpu_app.wire.tables import MAX_SECTION_BYTES
 from dpu_app.wire.transport import Position, RefuseReason
 from host_ctl.history.records import UNKNOWN_NS, FrameKey
 from host_ctl.ingest.peer_clock import ClockReading
@@ -76,6 +77,8 @@ def _table_problem(frame: Frame, table_bytes: int) -> str | None:
     if total > table_bytes:
         return f"its tables claim {total} bytes; {table_bytes} are allowed"
     for name, section in sections.items():
+        if section.raw_bytes > MAX_SECTION_BYTES:
+            return f"section {name[:40]} claims {section.raw_bytes} bytes; {MAX_SECTION_BYTES} are allowed"
         try:
             content = zstandard.get_frame_parameters(section.data).content_size
         except zstandard.ZstdError:

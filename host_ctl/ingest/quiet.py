@@ -11,15 +11,15 @@ _KEPT = 1024
 
 
 class QuietLog:
-    """Warnings by what they are about; beyond `_KEPT` different ones in a minute they are told as one."""
+    """Warnings; of more than `_KEPT` different ones in a minute the rest is told as one."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._told: dict[str, tuple[float, int]] = {}
 
-    def warn(self, about: str, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Warn, or count."""
-        now_s = time.monotonic()
+        now_s, about = time.monotonic(), text
         if about not in self._told and len(self._told) >= _KEPT:
             self._told = {key: old for key, old in self._told.items() if now_s - old[0] < _AGAIN_S}
             about = about if len(self._told) < _KEPT else "other"

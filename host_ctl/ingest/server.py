@@ -80,7 +80,7 @@ class IngestServer:
         self._serving: set[asyncio.Task[None]] = set()
         self._connections: set[Connection] = set()
         self._of_machine: Counter[str] = Counter()
-        self._handshakes = 0
+        self._handshaking: dict[asyncio.Task[None], None] = {}  # the oldest first
         self._quiet = QuietLog(_LOG)
 
     @property
@@ -112,7 +112,7 @@ class IngestServer:
     async def stop(self) -> None:
         """Take no more, make durable what has come, acknowledge it, and end all connections."""
         committing, *accepting = self._tasks
-        await _cancelled(accepting)
+        await _cancelled([*accepting, *self._handshaking])
         for listener in self._listeners:
             listener.close()
         with contextlib.suppress(TimeoutError):
@@ -132,29 +132,43 @@ class IngestServer:
             try:
                 connection, address = await loop.sock_accept(listener)
             except OSError as error:
-                self._quiet.warn("accept", f"no connection can be accepted: {error.strerror or error}")
+                self._quiet.warn(f"no connection can be accepted: {error.strerror or error}")
                 await asyncio.sleep(_NO_HANDLES_S)
                 continue
-            if self._handshakes >= limits.handshakes or len(self._serving) >= limits.connections:
+            if len(self._connections) >= limits.connections:
                 self.counts.refused_full += 1
-                self._quiet.warn("full", f"{_where(address)}: too many connections")
+                self._quiet.warn(f"{_where(address)}: too many connections")
                 connection.close()
                 continue
+            if len(self._handshaking) >= limits.handshakes:
+                # A DPU's handshake takes milliseconds: the oldest is the likeliest to be nobody's.
+                oldest = next(iter(self._handshaking))
+                del self._handshaking[oldest]
+                oldest.cancel()
+                self.counts.refused_full += 1
             task = asyncio.create_task(self._serve(connection, _where(address)))
+            self._handshaking[task] = None
             self._serving.add(task)
-            task.add_done_callback(self._serving.discard)
+            task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._serving.discard(task)
+        self._handshaking.pop(task, None)
 
     async def _serve(self, connection: socket.socket, where: str) -> None:
-        self._handshakes += 1
+        task = asyncio.current_task()
+        assert task is not None
         try:
             streams = await self._handshake(connection)
+        except asyncio.CancelledError:
+            connection.close()
+            raise
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             connection.close()
             self.counts.failed_handshakes += 1
-            self._quiet.warn(f"tls {where}", f"{where}: TLS handshake: {_reason(error)}")
+            self._quiet.warn(f"{where}: TLS handshake: {_reason(error)}")
             return
-        finally:
-            self._handshakes -= 1
+        self._handshaking.pop(task, None)
         try:
             await self._converse(streams, where)
         finally:
@@ -195,12 +209,12 @@ class IngestServer:
                 name = f"{connection.name} at {where}"
         except IdentityError as error:
             self.counts.refused_identity += 1
-            self._quiet.warn(f"identity {where}", f"{name}: {error}")
+            self._quiet.warn(f"{name}: {error}")
         except (EndedError, TransportError) as error:
             self._count(error)
-            self._quiet.warn(f"{type(error).__name__} {name}", f"{name}: {error}")
+            self._quiet.warn(f"{name}: {error}")
         except OSError as error:
-            self._quiet.warn(f"os {name}", f"{name}: {_reason(error)}")
+            self._quiet.warn(f"{name}: {_reason(error)}")
 
     def _identified(self, writer: asyncio.StreamWriter) -> str | None:
         secured = writer.get_extra_info("ssl_object")

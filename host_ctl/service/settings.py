@@ -52,7 +52,9 @@ class ControllerSettings:
     connections_per_machine: int = _setting(
         32, "limits.connections_per_machine", "connections of one machine at a time", 1, 4096
     )
-    handshakes: int = _setting(256, "limits.handshakes", "TLS handshakes at a time", 1, 65536)
+    handshakes: int = _setting(
+        256, "limits.handshakes", "TLS handshakes at a time; the oldest gives way", 1, 65536
+    )
     handshake_s: float = _setting(
         10.0, "limits.handshake_s", "time for a handshake, and for a greeting", 0.1, 300
     )

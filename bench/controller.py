@@ -73,14 +73,15 @@ class _Controller:
         self._log = folder / "log"
         settings = {
             "listen.address": "127.0.0.1:0", "history.directory": str(folder / "history"),
-            "history.max_gib": 4.0, "limits.frames_per_s": 10_000.0, "limits.mib_per_s": 10_000.0,
+            "history.max_gib": 4.0, "limits.connections_per_machine": 64,
+            "limits.frames_per_s": 10_000.0, "limits.mib_per_s": 10_000.0,
             "status.address": "",
         }  # fmt: skip
         self.client: ssl.SSLContext | None = None
         if tls:
             pki = folder / "pki"
             if not pki.exists():
-                init_authority(pki, "bench", 2)
+                init_authority(pki, "authority of a measurement", 2)
                 issue_server(pki, ("localhost",), 1)
                 issue_machine(pki, "bench", 1)
             files = (("ca", "ca.crt"), ("cert", "controller.crt"), ("key", "controller.key"))

@@ -106,6 +106,9 @@ def _issue(
     if name == CA_NAME:
         raise UsageError(f"{CA_NAME} is the name of the authority's own files: choose another")
     authority, authority_key = _load_authority(folder)
+    if _named(name) == authority.subject:
+        # Verifiers take a certificate whose subject is its issuer for one that signed itself.
+        raise UsageError(f"{name} is the name of the authority: make the authority by another --name")
     now = datetime.datetime.now(datetime.UTC)
     rest = (authority.not_valid_after_utc - now).days
     if days > rest:

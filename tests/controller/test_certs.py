@@ -19,7 +19,7 @@ __all__ = ["pulse"]
 @pytest.fixture
 def folder(tmp_path: Path, pulse: Pulse) -> Path:
     """A folder with an authority."""
-    assert pulse("certs", "init", "--dir", tmp_path / "pki", "--days", 40).status == 0
+    assert pulse("certs", "init", "--dir", tmp_path / "pki", "--days", 40, "--name", "site").status == 0
     return tmp_path / "pki"
 
 
@@ -84,6 +84,7 @@ def test_the_list_tells_what_expires_and_when(folder: Path, pulse: Pulse) -> Non
         (("issue", "--machine", "ca"), "authority's own files"),
         (("issue", "--machine", "node1", "--days", "0"), "at least one day"),
         (("issue", "--machine", "node1", "--days", "41"), "expires in"),
+        (("issue", "--machine", "site"), "name of the authority"),
         (("issue",), "give --machine NAME"),
         (("issue", "--controller", "bücher"), "no host name"),
     ],

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from host_ctl.errors import PulseError
 from host_ctl.history.known import KnownFrames, SequenceSet
-from host_ctl.history.records import HEADER, SUFFIX, Damage, FrameKey, pack_record, walk
+from host_ctl.history.records import HEADER, SUFFIX, Damage, FrameKey, pack_front, walk
 
 _LOG = logging.getLogger(__name__)
 ASIDE = ".aside"
 _PROBE = "probe"
 _PROBE_BYTES = 4 << 20
 _DIGITS = 12
+_PARTS = 512  # the kernel takes at most 1024 in one call
 
 
 class HistoryError(PulseError):
@@ -110,8 +111,8 @@ class FrameHistory:
 
         They are known only after `note`: so this may run in another thread than questions about them.
         """
-        records = [pack_record(frame.key, frame.data) for frame in frames]
-        needed_bytes = sum(map(len, records))
+        parts = [part for frame in frames for part in (pack_front(frame.key, frame.data), frame.data)]
+        needed_bytes = sum(map(len, parts))
         dropped_until = self._make_room(needed_bytes)
         if self._writing is None or self._segments[self._writing].size >= self._segment_bytes:
             self._begin_segment()
@@ -119,7 +120,7 @@ class FrameHistory:
         assert number is not None
         segment = self._segments[number]
         try:
-            _write_at(self._path(number), segment.size, b"".join(records))
+            _write_at(self._path(number), segment.size, parts)
         except OSError:
             # What the kernel thinks to be on disk after a failed write is not certain: never append there.
             self._writing = None
@@ -158,7 +159,7 @@ class FrameHistory:
     def _begin_segment(self) -> None:
         path = self._path(self._next)
         try:
-            _write_at(path, 0, HEADER)
+            _write_at(path, 0, [HEADER])
             _sync_directory(self._config.directory)
         except OSError:
             path.unlink(missing_ok=True)
@@ -248,17 +249,30 @@ class FrameHistory:
         self.counts.damaged_segments += bool(damages)
 
 
-def _write_at(path: Path, offset: int, content: bytes) -> None:
+def _write_at(path: Path, offset: int, parts: Sequence[bytes]) -> None:
     """Write and wait for the disk. The file is open no longer than that: its disk may be made read-only."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        rest = memoryview(content)
-        while rest:
-            written = os.pwrite(handle, rest, offset)
-            rest, offset = rest[written:], offset + written
+        # Frames are large: they go to the kernel from where they are, without being joined before.
+        for begin in range(0, len(parts), _PARTS):
+            offset = _write_parts(
+                handle, offset, [memoryview(part) for part in parts[begin : begin + _PARTS]]
+            )
         os.fdatasync(handle)
     finally:
         os.close(handle)
+
+
+def _write_parts(handle: int, offset: int, parts: list[memoryview]) -> int:
+    """Write all of the parts, however little the kernel takes at once; return where they end."""
+    while parts:
+        written = os.pwritev(handle, parts, offset)
+        offset += written
+        while parts and written >= len(parts[0]):
+            written -= len(parts.pop(0))
+        if parts:
+            parts[0] = parts[0][written:]
+    return offset
 
 
 def _lock(path: Path) -> int:

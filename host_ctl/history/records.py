@@ -82,13 +82,16 @@ class Damage:
 
 def pack_record(key: FrameKey, frame: bytes) -> bytes:
     """Return the bytes of a record."""
+    return pack_front(key, frame) + frame
+
+
+def pack_front(key: FrameKey, frame: bytes) -> bytes:
+    """Return what stands in a record before its frame."""
     texts = [text.encode() for text in (key.machine, key.nic, key.boot_id)]
     numbers = (key.sequence, key.received_ns, key.begin_ns, key.end_ns, key.clock_offset_ns)
     packed = _KEY.pack(*numbers, key.clock_uncertainty_ns, *map(len, texts)) + b"".join(texts)
     checksum = zlib.crc32(packed, zlib.crc32(_SUMMED.pack(len(packed), len(frame))))
-    return b"".join(
-        (_HEAD.pack(_MARKER, len(packed), len(frame), checksum, zlib.crc32(frame)), packed, frame)
-    )
+    return _HEAD.pack(_MARKER, len(packed), len(frame), checksum, zlib.crc32(frame)) + packed
 
 
 def walk(path: Path, *, verify: bool = False) -> Iterator[Found | Damage]:

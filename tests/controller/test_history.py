@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -192,6 +193,25 @@ def test_a_frame_that_stands_twice_on_disk_is_read_once(tmp_path: Path) -> None:
     counts = ReadCounts()
     assert sequences(tmp_path, counts) == [0, 1]
     assert counts.repeats == 1
+
+
+def test_many_frames_in_one_write_are_whole_however_little_the_kernel_takes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.pwritev
+
+    def reluctant(handle: int, parts: Sequence[memoryview], offset: int) -> int:
+        content = b"".join(bytes(part) for part in parts)
+        return whole(handle, [content[: max(1, len(content) // 3)]], offset)
+
+    monkeypatch.setattr("os.pwritev", reluctant)
+    history = FrameHistory(HistoryConfig(tmp_path))
+    keep(history, [new(sequence, sequence % 7) for sequence in range(700)])
+    history.close()
+    assert [s.key.sequence for s in read_range(tmp_path)] == list(range(700))
+    assert not any(
+        isinstance(each, Damage) for path in tmp_path.glob("*.history") for each in walk(path, verify=True)
+    )
 
 
 @given(st.lists(st.integers(0, 40), max_size=120))

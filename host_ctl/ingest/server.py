@@ -111,6 +111,9 @@ class IngestServer:
 
     async def stop(self) -> None:
         """Take no more, make durable what has come, acknowledge it, and end all connections."""
+        if not self._tasks:
+            self.committer.close()
+            return
         committing, *accepting = self._tasks
         await _cancelled([*accepting, *self._handshaking])
         for listener in self._listeners:

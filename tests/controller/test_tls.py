@@ -75,6 +75,14 @@ def test_a_sites_own_authority_is_used_and_wrong_certificates_are_kept_out(
         wait_for(lambda: service.metric("pulse_ingest_failed_handshakes_total") >= 3, "failures counted")
 
 
+def test_a_connection_ends_when_its_certificate_expires(tmp_path: Path, own: Authority) -> None:
+    brief = own.issue("brief", machine="node1", days=5 / 86_400)
+    with serving(tmp_path, own) as service, Peer(service.port, context_of(own, brief)) as peer:
+        peer.greet("node1")
+        assert peer.is_closed()
+        wait_for(lambda: "its certificate has expired" in service.log, "the reason told")
+
+
 def test_a_controllers_certificate_does_not_make_a_dpu(service: Service, pki: Pki) -> None:
     context = pki.client(None)
     context.load_cert_chain(pki.server, pki.server.with_suffix(".key"))

@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from bench.controller import report_controller
 from bench.dpu import report_dpu
 from bench.fidelity.report import DEFAULT_CLUSTER_SIZE, report_fidelity
 from bench.figures.report import report_figures
@@ -47,6 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
             return report_fidelity(options.cluster, options.seed, options.workload, as_json=options.json)
         if options.command == "dpu":
             return report_dpu(options.seconds, as_json=options.json)
+        if options.command == "controller":
+            return report_controller(options.seconds, as_json=options.json)
         result = _offline(options)
     except (PulseError, OSError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -115,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     dpu = commands.add_parser("dpu", help="what the DPU service costs per packet and per frame; needs root")
     dpu.add_argument("--seconds", type=float, default=5.0, help="length of each run (%(default)s)")
     dpu.add_argument("--json", action="store_true", help="print the result as JSON")
+    controller = commands.add_parser("controller", help="what taking frames costs the controller")
+    controller.add_argument("--seconds", type=float, default=5.0, help="length of each run (%(default)s)")
+    controller.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

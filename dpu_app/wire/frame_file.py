@@ -29,7 +29,10 @@ class FrameFileWriter:
 
     def write(self, frame: Frame) -> None:
         """Append one frame. Raises OSError as the file does."""
-        data = encode_frame(frame)
+        self.write_encoded(encode_frame(frame))
+
+    def write_encoded(self, data: bytes) -> None:
+        """Append a frame that is encoded already, as it is. Raises OSError as the file does."""
         self._file.write(_HEAD.pack(len(data), zlib.crc32(data)))
         self._file.write(data)
 

@@ -6,26 +6,27 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 
 from host_ctl.cli.bench import bench_app
-from host_ctl.cli.engine import Analysis, analyze_paths
+from host_ctl.cli.certs import certs_app
+from host_ctl.cli.controller import controller, export
 from host_ctl.cli.output import write
 from host_ctl.cli.sim import sim_app
 from host_ctl.cli.sim_more import live, replay
+from host_ctl.cli.times import parse_time
 from host_ctl.errors import PulseError, UsageError, printable
-from host_ctl.present.report import build_report
-from host_ctl.present.text import print_report
+
+if TYPE_CHECKING:
+    from host_ctl.cli.engine import Analysis
 
 EXIT_STATUS = {"ok": 0, "degraded": 3, "failed": 3, "unsure": 4}
 
 _INTERRUPTED = 130
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # By version typer brings its own click or uses the package; errors of the command line share this base.
 _CommandLineError: type[Exception] = next(
     c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException"
@@ -40,6 +41,9 @@ sim_app.command("replay")(replay)
 sim_app.command("live")(live)
 app.add_typer(sim_app, name="sim")
 app.add_typer(bench_app, name="bench")
+app.add_typer(certs_app, name="certs")
+app.command("controller")(controller)
+app.command("export")(export)
 
 
 @app.callback(invoke_without_command=True)
@@ -75,15 +79,21 @@ def analyze(
 
     Exit status: 0 nothing wrong, 3 degraded or failed, 4 not enough data to say, 2 wrong usage or input.
     """
+    # The analysis takes most of the time of starting; a service that comes back need not wait for it.
+    from host_ctl.cli.engine import analyze_paths
+
     named = _named(nic or [])
     if not paths and not named:
         raise UsageError("give at least one capture file or folder, or --nic MACHINE/NIC=PATH")
-    analysis = analyze_paths(paths or [], named, _until(until))
+    analysis = analyze_paths(paths or [], named, None if until is None else parse_time(until, "--until"))
     raise typer.Exit(show(analysis, as_json=as_json))
 
 
 def show(analysis: Analysis, *, as_json: bool) -> int:
     """Print an analysis and return the exit status, which is the same whoever reads the report."""
+    from host_ctl.present.report import build_report
+    from host_ctl.present.text import print_report
+
     content: dict[str, Any] = {
         "health": analysis.health,
         "series": analysis.series,
@@ -116,6 +126,7 @@ def demo(
     keep: Annotated[Path | None, typer.Option(help="Folder in which to keep the captures.")] = None,
 ) -> None:
     """Simulate a small training job with one fault, write its captures, and analyse them."""
+    from host_ctl.cli.engine import analyze_paths
     from sim.output.run import run_scenario
     from sim.scenarios.lab import build
     from sim.spec import SimulationError
@@ -146,28 +157,6 @@ def _named(items: list[str]) -> dict[str, Path]:
             raise UsageError(f"--nic {name} is given twice: name rotated parts in a pulse.toml instead")
         named[name] = Path(path)
     return named
-
-
-def _until(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        ns = int(text)
-    except ValueError:
-        ns = _iso_ns(text)
-    if not 0 <= ns < 1 << 63:
-        raise UsageError(f"--until {text}: lies outside of what 64-bit nanoseconds since 1970 can say")
-    return ns
-
-
-def _iso_ns(text: str) -> int:
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--until {text}: expected ISO 8601 or integer nanoseconds") from None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return (when - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def run() -> None:

@@ -41,7 +41,7 @@ class Authority:
             certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         )
 
-    def issue(self, name: str, *, machine: str = "", hosts: tuple[str, ...] = (), days: int = 1) -> Issued:
+    def issue(self, name: str, *, machine: str = "", hosts: tuple[str, ...] = (), days: float = 1) -> Issued:
         """Issue a certificate; with days below 0 it has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts if not host[0].isdigit()]
@@ -79,7 +79,7 @@ def _named(name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.timezone.utc)
     begin, end = now - 3 * _DAY, now + days * _DAY

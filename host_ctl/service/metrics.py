@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot as Prometheus metrics; labels are machine and NIC, whose number the server bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from host_ctl.service.snapshot import NicSnapshot, Snapshot
+
+_LABELS = ("machine", "nic")
+_NIC_COUNTS = {
+    "connections": "Connections of the NIC.",
+    "frames": "Frames that came, repeats too.",
+    "bytes": "Bytes of these frames.",
+    "duplicates": "Frames that were known.",
+    "late": "Frames that came after one with a higher sequence.",
+    "reordered": "Frames out of order within a connection.",
+    "restarts": "Times that the sending process was a new one.",
+    "refused": "Frames that were refused.",
+}
+_INGEST_COUNTS = {
+    "accepted": "Connections that were let in.",
+    "refused_full": "Connections closed because there were too many.",
+    "failed_handshakes": "TLS handshakes that failed.",
+    "refused_identity": "Connections and frames of somebody else than the certificate names.",
+    "refused_schema": "Connections and frames of another schema.",
+    "refused_frame": "Frames that were damaged or too large.",
+    "refused_busy": "Connections ended because the disk takes nothing.",
+    "protocol_errors": "Connections that did not keep to the protocol.",
+    "too_slow": "Connections ended because they were too slow.",
+    "silent": "Connections ended because nothing came.",
+    "replaced": "Connections that gave way to a newer one of the same NIC.",
+}
+_HISTORY_GAUGES = {
+    "segments": "Files of the history.",
+    "bytes": "Bytes of the history.",
+    "frames": "Frames of the history.",
+}
+_HISTORY_COUNTS = {
+    "dropped_segments": "Files dropped because the history is full.",
+    "dropped_frames": "Frames dropped because the history is full.",
+    "damaged_bytes": "Bytes found damaged at the start.",
+    "damaged_segments": "Files found damaged at the start.",
+    "torn_bytes": "Unfinished bytes cut off at the start.",
+    "commits": "Writes to the disk.",
+}
+
+
+def metrics_text(snapshot: Snapshot) -> bytes:
+    """Return the metrics in the text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_SnapshotCollector(snapshot))
+    return generate_latest(registry)
+
+
+class _SnapshotCollector(Collector):
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[Metric]:
+        yield from _of_controller(self._snapshot)
+        yield from _of_nics(self._snapshot.nics)
+
+
+def _of_controller(snapshot: Snapshot) -> Iterator[Metric]:
+    for name, text in _INGEST_COUNTS.items():
+        yield CounterMetricFamily(f"pulse_ingest_{name}", text, value=snapshot.ingest[name])
+    for name, text in _HISTORY_GAUGES.items():
+        yield GaugeMetricFamily(f"pulse_history_{name}", text, value=snapshot.history[name])
+    for name, text in _HISTORY_COUNTS.items():
+        yield CounterMetricFamily(f"pulse_history_{name}", text, value=snapshot.history[name])
+    gauges = {
+        "pulse_ready": ("1 while frames are acknowledged.", float(snapshot.problem is None)),
+        "pulse_connections": ("Connections and handshakes.", snapshot.connections),
+        "pulse_pending_bytes": ("Bytes of frames that are not durable yet.", snapshot.pending_bytes),
+        "pulse_uptime_seconds": ("Time since the start.", snapshot.uptime_s),
+    }
+    if snapshot.certificate_expires_s is not None:
+        text = "When the own certificate expires, seconds since 1970."
+        gauges["pulse_certificate_expiry_seconds"] = text, snapshot.certificate_expires_s
+    for name, (text, value) in gauges.items():
+        yield GaugeMetricFamily(name, text, value=value)
+    yield CounterMetricFamily(
+        "pulse_durable_frames", "Frames made durable since the start.", value=snapshot.durable_frames
+    )
+    yield CounterMetricFamily(
+        "pulse_write_failures", "Times that the disk took nothing.", value=snapshot.write_failures
+    )
+
+
+def _of_nics(nics: tuple[NicSnapshot, ...]) -> Iterator[Metric]:
+    for name, text in _NIC_COUNTS.items():
+        family = CounterMetricFamily(f"pulse_nic_{name}", text, labels=_LABELS)
+        for nic in nics:
+            family.add_metric((nic.machine, nic.nic), nic.counts[name])
+        yield family
+    yield _gauge(nics, "pulse_nic_connected", "1 while it is connected.", lambda nic: float(nic.connected))
+    yield _gauge(
+        nics, "pulse_nic_missing_frames", "Frames that have not come.", lambda nic: nic.counts["missing"]
+    )
+    yield _gauge(
+        nics,
+        "pulse_nic_last_frame_seconds",
+        "When the last frame came, seconds since 1970.",
+        lambda nic: nic.last_received_ns / 1e9 or None,
+    )
+    yield _gauge(
+        nics,
+        "pulse_nic_clock_offset_seconds",
+        "System clock of its machine minus ours.",
+        lambda nic: None if nic.clock is None else nic.clock.offset_ns / 1e9,
+    )
+    yield _gauge(
+        nics,
+        "pulse_nic_clock_uncertainty_seconds",
+        "How wrong that may be.",
+        lambda nic: None if nic.clock is None else nic.clock.uncertainty_ns / 1e9,
+    )
+
+
+def _gauge(
+    nics: tuple[NicSnapshot, ...], name: str, text: str, value_of: Callable[[NicSnapshot], float | None]
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=_LABELS)
+    for nic in nics:
+        value = value_of(nic)
+        if value is not None:
+            family.add_metric((nic.machine, nic.nic), value)
+    return family

@@ -125,7 +125,8 @@ def _lane_stretches(
     closed = np.array([o.end_ns for o in timeline.operators])
     begin, finish = opened[operator], closed[operator]
     reached = np.minimum(np.maximum.accumulate(arrival(t)), finish)
-    idle_from = np.maximum(np.r_[begin[0], reached[:-1]], begin)
+    # An operator that overlaps the one before may end before this lane has ended that.
+    idle_from = np.minimum(np.maximum(np.r_[begin[0], reached[:-1]], begin), finish)
     start = np.minimum(np.maximum(send_start(t), idle_from), finish)
     known = (gate.input_ns != MISSING) | (gate.credit_ns != MISSING)
     has_input = np.clip(gate.input_ns, idle_from, start)

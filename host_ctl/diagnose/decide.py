@@ -269,7 +269,7 @@ def _p_of_rank(lost: NDArray[np.float64], member: int, inside: NDArray[np.bool_]
 
     Medians of few peers that vary widely tell little; who is last again and again tells.
     """
-    last = np.argmax(lost, axis=1) == member
+    last = (np.argmax(lost, axis=1) == member) & (lost[:, member] > 0)
     before = float(np.mean(last[~inside])) if (~inside).sum() >= _MIN_PAST else 0.0
     rate = max(1.0 / lost.shape[1], before)
     return min(1.0, tried * float(binom.sf(int(last[inside].sum()) - 1, int(inside.sum()), rate)))

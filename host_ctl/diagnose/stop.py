@@ -167,12 +167,13 @@ def _unanswered_verdict(
     )
     total = int(pending["packets"].sum())
     what = "gets packets and answers none" if crashed else "is not reached any more"
-    own = endpoint.machine if len(deaf) > 1 else endpoint.name
+    whole_machine = crashed and len(deaf) > 1
+    own = endpoint.machine if whole_machine else endpoint.name
     name = own if sure else " or ".join(dict.fromkeys(c.machine for c in ends))
     scope: Scope = "machine" if crashed else "nic" if sure else "link"
     return _stop_verdict(
         program, cause, scope,
-        (endpoint.machine, endpoint.nic if len(deaf) < 2 else None) if sure else None,
+        (endpoint.machine, None if whole_machine else endpoint.nic) if sure else None,
         ends, iteration, last, silence,
         probability if sure else 0.5,
         (Evidence("unanswered_repeats", float(total), 0.0, "packets"),),

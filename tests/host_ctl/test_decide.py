@@ -201,3 +201,14 @@ def test_who_is_last_again_and_again_is_found_where_medians_of_few_peers_tell_li
         lost[10:, 1] = lost[10:, [0, 2, 3]].max(axis=1) + 40 * MS
         found.append([shift.member for shift in decided(lost, least_ns=30 * MS)])
     assert found == [[1]] * 20
+
+
+@pytest.mark.parametrize("member", range(4))
+def test_it_does_not_matter_in_which_order_members_stand_where_nobody_loses_anything(member: int) -> None:
+    found = []
+    for seed in range(20):
+        lost = np.zeros((46, 4))
+        lost[10:] = np.random.default_rng(seed).exponential(50 * MS, (36, 4))
+        lost[16:, member] = np.delete(lost[16:], member, axis=1).max(axis=1) + 40 * MS
+        found.append([shift.member for shift in decided(lost, least_ns=30 * MS)])
+    assert found == [[member]] * 20

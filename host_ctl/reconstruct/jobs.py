@@ -26,6 +26,7 @@ from host_ctl.reconstruct.units import split_units
 _SAME_PERIOD = 0.05
 _REGULAR, _CLEARLY_REGULAR = 0.6, 0.9
 _NEARLY_ALL = 0.9
+_CLEARLY_LONGER = 1.5
 _MIN_UNITS = 4
 
 
@@ -34,13 +35,15 @@ class GroupTimeline:
     """One group's operators and the units in which they repeat.
 
     ``regular`` says that every link moves the same number of messages in (nearly) every unit, so that
-    the k-th message of a unit means the same in all of them.
+    the k-th message of a unit means the same in all of them. ``repeats`` is False where the group shows no
+    repetition by itself, and each operator counts as a unit.
     """
 
     group: Group
     operators: tuple[Operator, ...]
     rhythm: Rhythm
     regular: bool
+    repeats: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,12 @@ def find_jobs(traffic: Traffic, strands: Sequence[Strand]) -> tuple[tuple[Job, .
     timelines: list[GroupTimeline] = []
     aside: list[Group] = []
     for index, group in enumerate(find_groups(traffic, strands)):
-        timeline = _timeline(traffic, group, index)
+        timeline = _timeline(traffic, group, index) or _by_operators(traffic, group, index)
         if timeline is None or not _is_collective(group, traffic):
             aside.append(group)
         else:
             timelines.append(timeline)
-    timelines, odd = _attachable(timelines)
+    timelines, odd = _attachable(timelines, traffic)
     aside.extend(odd)
     jobs = [
         _job(f"job-{number + 1}", [timelines[i] for i in members])
@@ -90,16 +93,20 @@ def find_jobs(traffic: Traffic, strands: Sequence[Strand]) -> tuple[tuple[Job, .
     return tuple(jobs), tuple(aside)
 
 
-def _attachable(timelines: list[GroupTimeline]) -> tuple[list[GroupTimeline], list[Group]]:
+def _attachable(timelines: list[GroupTimeline], traffic: Traffic) -> tuple[list[GroupTimeline], list[Group]]:
     """Leave out irregular groups that reach beyond the members of regular ones: storage and the like.
 
-    An all-to-all may be irregular (its sizes change) and still be a job by itself.
+    An all-to-all may be irregular (its sizes change) and still be a job by itself, or a job's on a rail on
+    which nothing else runs.
     """
     inside = {m for t in timelines if t.regular for m in t.group.members}
+    machines = {traffic.endpoints[m].machine for m in inside}
     kept, odd = [], []
     for timeline in timelines:
-        own = timeline.regular or (timeline.group.algorithm == "alltoall" and not inside)
-        if own or set(timeline.group.members) <= inside:
+        members = set(timeline.group.members)
+        alone = timeline.group.algorithm == "alltoall" and not inside and timeline.repeats
+        beside = timeline.group.algorithm == "alltoall" and _machines(timeline, traffic) <= machines
+        if timeline.regular or alone or beside or (members <= inside and timeline.repeats):
             kept.append(timeline)
         else:
             odd.append(timeline.group)
@@ -132,6 +139,20 @@ def _timeline(traffic: Traffic, group: Group, index: int) -> GroupTimeline | Non
     if rhythm is None:
         return None
     return GroupTimeline(group, operators, rhythm, regular >= _REGULAR)
+
+
+def _by_operators(traffic: Traffic, group: Group, index: int) -> GroupTimeline | None:
+    """An all-to-all that shows no repetition, operator by operator: another group may tell its iterations."""
+    operators = cut_operators(traffic, group, index)
+    if group.algorithm != "alltoall" or len(operators) < _MIN_UNITS:
+        return None
+    starts, ends = np.array([[o.start_ns, o.end_ns] for o in operators]).T
+    rhythm = Rhythm(np.arange(len(operators)), starts, ends)
+    return GroupTimeline(group, operators, rhythm, regular=False, repeats=False)
+
+
+def _machines(timeline: GroupTimeline, traffic: Traffic) -> set[str]:
+    return {traffic.endpoints[m].machine for m in timeline.group.members}
 
 
 def _regularity(operators: Sequence[Operator], rhythm: Rhythm) -> float:
@@ -173,11 +194,13 @@ def _belong_together(a: GroupTimeline, b: GroupTimeline, aside: Sequence[Group],
     """Whether two groups share a NIC, or a rhythm and a machine (or a collective of the start)."""
     if set(a.group.members) & set(b.group.members):
         return True
+    # An all-to-all that carries other amounts every time shows the rhythm of its job badly, or not at all.
+    if not (a.regular and b.regular) and _machines(a, traffic) == _machines(b, traffic):
+        return True
     periods = (a.rhythm.period_ns, b.rhythm.period_ns)
     if abs(periods[0] - periods[1]) > _SAME_PERIOD * max(periods):
         return False
-    machines = [{traffic.endpoints[m].machine for m in t.group.members} for t in (a, b)]
-    if machines[0] & machines[1]:
+    if _machines(a, traffic) & _machines(b, traffic):
         return True
     both = set(a.group.members) | set(b.group.members)
     return any(both <= set(g.members) and g.algorithm in ("ring", "tree", "alltoall") for g in aside)
@@ -208,8 +231,7 @@ def _in_iterations(timeline: GroupTimeline, lead: Rhythm) -> GroupTimeline:
     several = int(np.median(np.diff(np.searchsorted(rhythm.starts_ns, lead.starts_ns))))
     if several < 2 or rhythm.units < _MIN_UNITS * several:
         return timeline
-    pause = np.r_[0, rhythm.starts_ns[1:] - rhythm.ends_ns[:-1]]
-    phase = int(np.argmax([np.median(pause[k::several]) for k in range(several)]))
+    phase = _phase(rhythm, lead, several)
     begins = np.arange(phase, rhythm.units, several)
     # Counting may only tell what time bears out: the group and the lead go on in step, but at the end.
     at = np.searchsorted(lead.starts_ns, rhythm.starts_ns[begins] + lead.period_ns / 2, side="right")
@@ -220,3 +242,15 @@ def _in_iterations(timeline: GroupTimeline, lead: Rhythm) -> GroupTimeline:
     ends = np.r_[first[1:], rhythm.units] - 1
     joined = Rhythm(rhythm.first[first], rhythm.starts_ns[first], rhythm.ends_ns[ends])
     return replace(timeline, rhythm=joined)
+
+
+def _phase(rhythm: Rhythm, lead: Rhythm, several: int) -> int:
+    """Which of ``several`` operators is the first of an iteration: the one after the longest pause if one is
+    clearly longer, else the one that follows what the lead does."""
+    pause = np.r_[0, rhythm.starts_ns[1:] - rhythm.ends_ns[:-1]]
+    usual = [float(np.median(pause[k::several])) for k in range(several)]
+    phase = int(np.argmax(usual))
+    if usual[phase] >= _CLEARLY_LONGER * float(np.median(np.delete(usual, phase))):
+        return phase
+    following = np.searchsorted(rhythm.starts_ns, lead.ends_ns) % several
+    return int(np.argmax(np.bincount(following, minlength=several)))

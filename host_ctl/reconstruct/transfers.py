@@ -10,15 +10,16 @@ are credits; nothing about their size or opcode is assumed beyond that they are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpu_app.wire.records import NO_FLOW, MessageFlag
+from dpu_app.wire.records import MessageFlag
 from host_ctl.align.clock import Alignment, NicClock
 from host_ctl.ingest.local import address_text, packed_address
 from host_ctl.ingest.series import NicSeries, Table
+from host_ctl.reconstruct.pairing import SEND, FlowKey, View, pair_links
 
 MISSING = np.int64(np.iinfo(np.int64).min)
 """A time that no capture shows."""
@@ -124,28 +125,11 @@ def grant(transfers: Table) -> NDArray[np.int64]:
     return np.where(transfers["credit_rx"] != MISSING, transfers["credit_rx"], transfers["credit_tx"])
 
 
-@dataclass(slots=True)
-class _View:
-    """One end's records of one flow, positions unwrapped, times on the common clock."""
-
-    series: int
-    flow: int
-    reverse: int
-    sport: int
-    bulk: Table  # _SEND rows that are data for certain
-    small: Table  # _SEND rows that may be credits
-
-
-_SEND = np.dtype([("start", "<i8"), ("end", "<i8"), ("position", "<i8"), ("bytes", "<u8"), ("flags", "u1")])
-
-_FlowKey = tuple[bytes, bytes, int]
-
-
 def join_traffic(series: Sequence[NicSeries], alignment: Alignment) -> Traffic:
     """Join the views of all NICs into endpoints, links, edges and transfers."""
     endpoints, by_address = _endpoints(series)
     views = _collect_views(series, alignment, by_address)
-    reverse = _pair_links(views)
+    reverse = pair_links(views)
     links: list[Link] = []
     edges: dict[tuple[int, int], int] = {}
     transfers: list[Table] = []
@@ -189,7 +173,7 @@ def join_traffic(series: Sequence[NicSeries], alignment: Alignment) -> Traffic:
 
 
 def _flow_of(
-    views: dict[_FlowKey, tuple[_View | None, _View | None]], key: _FlowKey | None, side: int
+    views: dict[FlowKey, tuple[View | None, View | None]], key: FlowKey | None, side: int
 ) -> int | None:
     view = views[key][side] if key is not None else None
     return view.flow if view is not None else None
@@ -215,8 +199,8 @@ def _endpoints(series: Sequence[NicSeries]) -> tuple[list[Endpoint], dict[bytes,
 
 def _collect_views(
     series: Sequence[NicSeries], alignment: Alignment, by_address: dict[bytes, int]
-) -> dict[_FlowKey, tuple[_View | None, _View | None]]:
-    views: dict[_FlowKey, tuple[_View | None, _View | None]] = {}
+) -> dict[FlowKey, tuple[View | None, View | None]]:
+    views: dict[FlowKey, tuple[View | None, View | None]] = {}
     for index, one in enumerate(series):
         local = {packed_address(a) for a in one.addresses}
         clock = alignment.clocks[index]
@@ -227,7 +211,9 @@ def _collect_views(
             flow = int(row["flow"])
             bulk = messages[slice(*np.searchsorted(messages["flow"], (flow, flow + 1)))]
             small = controls[slice(*np.searchsorted(controls["flow"], (flow, flow + 1)))]
-            view = _View(index, flow, int(row["reverse_flow"]), int(row["udp_sport"]), *_sends(bulk, small))
+            answers = int(row["acks"])
+            numbers = int(row["reverse_flow"]), int(row["udp_sport"]), int(row["packets"]) - answers, answers
+            view = View(index, flow, *numbers, *_sends(bulk, small))
             for part in (view.bulk, view.small):
                 part["start"] = clock.to_common(part["start"])
                 part["end"] = clock.to_common(part["end"])
@@ -239,7 +225,7 @@ def _collect_views(
 def _sends(messages: Table, controls: Table) -> tuple[Table, Table]:
     """Data messages (with their zero-length completion merged in) and small writes of one flow."""
     whole = messages[(messages["flags"] & MessageFlag.NO_START) == 0]
-    rows = np.zeros(len(whole) + len(controls), _SEND)
+    rows = np.zeros(len(whole) + len(controls), SEND)
     is_small = np.r_[np.zeros(len(whole), bool), np.ones(len(controls), bool)]
     rows["start"] = np.r_[whole["start_ns"], controls["ns"]]
     rows["end"] = np.r_[whole["end_ns"], controls["ns"]]
@@ -277,40 +263,14 @@ def short_way(difference: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray((difference + _PSN_SPACE // 2) % _PSN_SPACE - _PSN_SPACE // 2)
 
 
-def _pair_links(views: dict[_FlowKey, tuple[_View | None, _View | None]]) -> dict[_FlowKey, _FlowKey]:
-    """The other direction of each connection, by the meter's pairing, else when only one fits."""
-    by_flow = {
-        (view.series, view.flow): key for key, pair in views.items() for view in pair if view is not None
-    }
-    reverse: dict[_FlowKey, _FlowKey] = {}
-    for key, pair in views.items():
-        for view in pair:
-            if view is not None and view.reverse != NO_FLOW and (view.series, view.reverse) in by_flow:
-                other = by_flow[view.series, view.reverse]
-                reverse.setdefault(key, other)
-                reverse.setdefault(other, key)
-    taken = set(reverse)
-    for key in sorted(views):
-        if key in reverse:
-            continue
-        sport = next(v.sport for v in views[key] if v is not None)
-        options = [k for k in views if k[0] == key[1] and k[1] == key[0] and k not in taken]
-        same_port = [k for k in options if any(v is not None and v.sport == sport for v in views[k])]
-        chosen = same_port if len(same_port) == 1 else options
-        if len(chosen) == 1:
-            reverse[key], reverse[chosen[0]] = chosen[0], key
-            taken |= {key, chosen[0]}
-    return reverse
-
-
-def _has_bulk(pair: tuple[_View | None, _View | None]) -> bool:
+def _has_bulk(pair: tuple[View | None, View | None]) -> bool:
     return any(view is not None and len(view.bulk) for view in pair)
 
 
 def _carries_credits(
-    key: _FlowKey,
-    views: dict[_FlowKey, tuple[_View | None, _View | None]],
-    reverse: dict[_FlowKey, _FlowKey],
+    key: FlowKey,
+    views: dict[FlowKey, tuple[View | None, View | None]],
+    reverse: dict[FlowKey, FlowKey],
 ) -> bool:
     """Whether small writes of this flow run against data: of its connection, else of any of the pair."""
     other = reverse.get(key)
@@ -319,11 +279,11 @@ def _carries_credits(
     return any(k[0] == key[1] and k[1] == key[0] and _has_bulk(pair) for k, pair in views.items())
 
 
-def _join_data(tx: _View | None, rx: _View | None, *, small_is_data: bool) -> Table:
+def _join_data(tx: View | None, rx: View | None, *, small_is_data: bool) -> Table:
     """One row per data message of a flow from both views, matched by position."""
     sides = []
     for view in (tx, rx):
-        rows = np.empty(0, _SEND)
+        rows = np.empty(0, SEND)
         if view is not None:
             rows = np.concatenate([view.bulk, view.small]) if small_is_data else view.bulk
             rows = rows[np.argsort(rows["position"], kind="stable")]
@@ -348,9 +308,9 @@ def _join_data(tx: _View | None, rx: _View | None, *, small_is_data: bool) -> Ta
 
 
 def _credits_for(
-    key: _FlowKey,
-    views: dict[_FlowKey, tuple[_View | None, _View | None]],
-    reverse: dict[_FlowKey, _FlowKey],
+    key: FlowKey,
+    views: dict[FlowKey, tuple[View | None, View | None]],
+    reverse: dict[FlowKey, FlowKey],
 ) -> Table:
     """The credits granted to a flow: small writes of its connection's other direction, in order."""
     other = reverse.get(key)
@@ -365,10 +325,10 @@ def _credits_for(
     return out
 
 
-def _only_small(view: _View | None) -> _View | None:
+def _only_small(view: View | None) -> View | None:
     if view is None:
         return None
-    return _View(view.series, view.flow, view.reverse, view.sport, np.empty(0, _SEND), view.small)
+    return replace(view, bulk=np.empty(0, SEND))
 
 
 def match_credits(data: Table, granted: Table) -> int:

@@ -129,6 +129,34 @@ def test_an_uneven_all_to_all_is_cut_once_everybody_has_sent() -> None:
         assert len(cut_operators(made, group, 0)) == 12
 
 
+def test_an_all_to_all_on_a_rail_of_its_own_belongs_to_the_job_of_its_machines() -> None:
+    """Another rail of the same machines tells the iterations that it does not show by itself."""
+    n, iterations = 4, 12
+    rng = np.random.default_rng(8)
+    sends: dict[Pair, list[tuple[int, int]]] = {(i, (i + 1) % n): [] for i in range(n)}
+    sends |= {(n + i, n + j): [] for i in range(n) for j in range(n) if i != j}
+    for k in range(iterations):
+        for a, b in sends:
+            begin = k * 40 * MS
+            exchanges = range(int(rng.integers(2, 6))) if a >= n else range(1)
+            for operator in exchanges:
+                at = begin + int(rng.integers(3, 9) if a < n else 5 + 3 * operator) * 100_000
+                for _ in range(int(rng.integers(1, 7)) if a >= n else 5):
+                    sends[a, b].append((at, at + 9_000))
+                    at += 10_000
+    made = traffic(2 * n, sends)
+    made = replace(
+        made,
+        endpoints=tuple(
+            replace(e, machine=f"node{i % n}", nic=f"mlx5_{i // n}") for i, e in enumerate(made.endpoints)
+        ),
+    )
+    (job,), aside = jobs_of(made)
+    assert not aside
+    assert len(job.members) == 2 * n
+    assert abs(job.iterations - iterations) <= 1
+
+
 def test_a_run_that_breaks_off_has_an_incomplete_last_operator() -> None:
     made = ring(4, 10, compute_ns=lambda k, i: 30 * MS)
     rows = made.transfers

@@ -56,6 +56,33 @@ def test_channels_that_run_ahead_of_each_other_are_strands_of_their_own() -> Non
     assert sorted(map(len, find_strands(spread(made, 2, ahead)))) == [1] * 8
 
 
+def mixed(operators: int, messages: int, queue_pairs: int = 2) -> np.ndarray:
+    """Turns of queue pairs whose messages leave in another order within each operator."""
+    rng = np.random.default_rng(5)
+    turns = (np.arange(operators * messages) % queue_pairs).reshape(operators, messages)
+    return np.concatenate([rng.permutation(row) for row in turns])
+
+
+@pytest.mark.parametrize("queue_pairs", [2, 3])
+def test_queue_pairs_that_share_a_port_take_turns_if_that_shows_in_every_pause(queue_pairs: int) -> None:
+    strands = find_strands(spread(ring(4, 20, 7), queue_pairs, mixed(20, 7, queue_pairs)))
+    assert sorted(map(len, strands)) == [queue_pairs] * 4
+
+
+def test_channels_that_carry_the_same_in_every_operator_stay_apart() -> None:
+    assert sorted(map(len, find_strands(spread(ring(4, 20, 8), 2, mixed(20, 8))))) == [1] * 8
+
+
+def test_one_edge_on_which_messages_were_lost_is_no_other_than_the_rest() -> None:
+    made = spread(ring(4, 20, 8), 2, mixed(20, 8))
+    lossy = np.flatnonzero(np.isin(made.transfers["link"], (0, 1)))
+    late = np.sort(lossy)[3::8]  # counted one operator later, now and then
+    transfers = made.transfers.copy()
+    transfers["link"][late] ^= 1
+    order = np.argsort(transfers["link"], kind="stable")
+    assert sorted(map(len, find_strands(replace(made, transfers=transfers[order])))) == [1] * 8
+
+
 def test_operators_are_cut_alike_however_their_messages_are_spread() -> None:
     made = ring(4, 12, 7)
     (whole,), _ = jobs_of(made)

@@ -118,4 +118,4 @@ def analysed_stretches(analysis: Analysis, program: Program) -> tuple[Table, ...
     own = learn_needs(actions, program.arrivals, traffic)
     sharing = find_sharing(program, own.needs)
     needs = share_needs(own, actions, program.arrivals, sharing)
-    return state_stretches(traffic, program, find_gates(traffic, program, needs), sharing, repairs)
+    return state_stretches(traffic, program, find_gates(traffic, program, needs, sharing), sharing, repairs)

@@ -115,7 +115,7 @@ def _attributed(analysis: Analysis) -> Shown:
     own = learn_needs(actions, program.arrivals, traffic)
     sharing = find_sharing(program, own.needs)
     needs = share_needs(own, actions, program.arrivals, sharing)
-    gates, grants = find_gates(traffic, program, needs), find_grants(traffic, program, sharing)
+    gates, grants = find_gates(traffic, program, needs, sharing), find_grants(traffic, program, sharing)
     slow_ns = transfer_excess(traffic, program, sharing)
     charges = charge_all(traffic, program, gates, grants, sharing, repairs, slow_ns)
     replayed = build_replay(traffic, program, gates, grants, sharing, charges, slow_ns)

@@ -103,13 +103,18 @@ def pooled(
 
     Lags are per message, NaN where unknown; the result is per message too.
     """
-    pools: dict[Hashable, list[int]] = {}
-    for index in range(len(lags)):
-        pools.setdefault(_pool_key(program, index, sharing), []).append(index)
-    out: list[NDArray[np.float64]] = [np.empty(0)] * len(lags)
+    pools: dict[Hashable, list[tuple[int, NDArray[np.bool_]]]] = {}
+    for index, lane in enumerate(program.lanes):
+        begins = sharing.begins(index, lane)
+        pools.setdefault(_pool_key(program, index, sharing), []).append((index, ~begins))
+        if begins.any():
+            pools.setdefault(("start", lane.group, lane.volume, lane.channel), []).append((index, begins))
+    out = [np.full(len(one), np.nan) for one in lags]
     for members in pools.values():
-        place = np.concatenate([program.lanes[i].place for i in members])
-        value = np.concatenate([lags[i] for i in members])
+        place = np.concatenate([program.lanes[i].place[chosen] for i, chosen in members])
+        value = np.concatenate([lags[i][chosen] for i, chosen in members])
+        if not len(place):
+            continue
         known = ~np.isnan(value)
         statistic = np.full(int(place.max()) + 1, np.nan)
         order = np.argsort(place[known], kind="stable")
@@ -117,8 +122,8 @@ def pooled(
         starts = np.flatnonzero(np.r_[True, at[1:] != at[:-1]]) if len(at) else np.empty(0, np.int64)
         for a, b in zip(starts, np.r_[starts[1:], len(at)], strict=False):
             statistic[at[a]] = use(sorted_value[a:b])
-        for i in members:
-            out[i] = statistic[program.lanes[i].place]
+        for i, chosen in members:
+            out[i][chosen] = statistic[program.lanes[i].place[chosen]]
     return out
 
 
@@ -221,12 +226,13 @@ def transfer_excess(traffic: Traffic, program: Program, sharing: Sharing) -> NDA
     for number, timeline in enumerate(program.job.timelines):
         mine = [i for i, lane in enumerate(program.lanes) if lane.group == number]
         rows = np.concatenate([program.lanes[i].rows for i in mine])
+        sizes, which = np.unique(traffic.transfers["bytes"][rows], return_inverse=True)
+        of_size = np.array([np.median(alone[rows][which == i]) for i in range(len(sizes))])[which]
         several = number in sharing.groups and len(timeline.group.members) > 2
         if several or not timeline.regular:
-            sizes, which = np.unique(traffic.transfers["bytes"][rows], return_inverse=True)
-            usual[rows] = np.array([np.median(alone[rows][which == i]) for i in range(len(sizes))])[which]
+            usual[rows] = of_size
         else:
-            usual[rows] = np.concatenate([by_place[i] for i in mine])
+            usual[rows] = np.fmin(np.concatenate([by_place[i] for i in mine]), of_size)
     slower = 1.0 - np.minimum(usual / np.maximum(alone, 1.0), 1.0)
     return np.asarray(took * slower, dtype=np.int64)
 

@@ -57,10 +57,12 @@ def send_actions(traffic: Traffic, program: Program) -> list[Action]:
     ]
 
 
-def find_gates(traffic: Traffic, program: Program, needs: Needs) -> tuple[Gates, ...]:
+def find_gates(traffic: Traffic, program: Program, needs: Needs, sharing: Sharing) -> tuple[Gates, ...]:
     """The gates of every lane's sends, in the program's order, from the learned needs of the sends."""
     actions = send_actions(traffic, program)
-    inputs = find_inputs(actions, program.arrivals, needs, traffic, program)
+    inputs = find_inputs(
+        actions, program.arrivals, needs, traffic, program, _first_starts(actions, program, sharing)
+    )
     gates = []
     for index, (action, (input_ns, input_row)) in enumerate(zip(actions, inputs, strict=True)):
         t = traffic.transfers[action.lane.rows]
@@ -68,6 +70,35 @@ def find_gates(traffic: Traffic, program: Program, needs: Needs) -> tuple[Gates,
         before = np.r_[MISSING, np.maximum.accumulate(end)[:-1]]
         gates.append(Gates(index, input_ns, input_row, grant(t), before, action.times, end))
     return tuple(gates)
+
+
+def _first_starts(
+    actions: Sequence[Action], program: Program, sharing: Sharing
+) -> list[NDArray[np.int64]] | None:
+    """Per message, when the first of those that begin the operator alike had begun it; for others, never.
+
+    Who is always late always has more when it begins, and seems to need it. What the first did without, none
+    of the others needs.
+    """
+    if not sharing.starters:
+        return None
+    until = [np.full(len(action.times), np.iinfo(np.int64).max) for action in actions]
+    pools: dict[tuple[int, int, int], list[int]] = {}
+    for index in sharing.starters:
+        lane = program.lanes[index]
+        pools.setdefault((lane.group, lane.volume, lane.channel), []).append(index)
+    for (_, volume, _), members in pools.items():
+        chosen = [sharing.begins(i, program.lanes[i]) for i in members]
+        cell = [
+            program.lanes[i].group_unit[c] * volume + program.lanes[i].place[c]
+            for i, c in zip(members, chosen, strict=True)
+        ]
+        first = np.full(max(int(one.max(initial=0)) for one in cell) + 1, np.iinfo(np.int64).max)
+        for i, c, at in zip(members, chosen, cell, strict=True):
+            np.minimum.at(first, at, actions[i].times[c])
+        for i, c, at in zip(members, chosen, cell, strict=True):
+            until[i][c] = first[at]
+    return until
 
 
 def find_grants(traffic: Traffic, program: Program, sharing: Sharing) -> tuple[Grants, ...]:
@@ -103,7 +134,23 @@ def _sends_as_source(
 ) -> Arrivals:
     """A lane's own sends in the shape of arrivals, so that credits can be found to depend on them."""
     times = np.maximum.accumulate(times_of(traffic.transfers[lane.rows]))
-    return Arrivals(lane.src, lane.group, (lane.edge,), lane.links, times, lane.rows, lane.base, lane.first)
+    part = (lane.edge,), lane.links, times, lane.rows, lane.base, lane.first, lane.round
+    return Arrivals(lane.src, lane.group, *part)
+
+
+def starter_sources(traffic: Traffic, program: Program, sharing: Sharing) -> list[Arrivals]:
+    """What members of trees begin operators with, in the shape of arrivals, lane by lane."""
+    sources = []
+    for index in sharing.starters:
+        lane = program.lanes[index]
+        chosen = np.flatnonzero(sharing.begins(index, lane))
+        times = send_start(traffic.transfers[lane.rows[chosen]])
+        base = np.where(lane.base == UNKNOWN, UNKNOWN, np.searchsorted(chosen, lane.base))
+        first = np.searchsorted(chosen, lane.first)
+        sources.append(
+            Arrivals(lane.src, lane.group, (lane.edge,), lane.links, times, lane.rows[chosen], base, first)
+        )
+    return sources
 
 
 def find_inputs(
@@ -112,8 +159,12 @@ def find_inputs(
     needs: Needs,
     traffic: Traffic,
     program: Program,
+    until: Sequence[NDArray[np.int64]] | None = None,
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """For every action, per message: when its last needed input came (MISSING), and its row (NOTHING)."""
+    """For every action, per message: when its last needed input came (MISSING), and its row (NOTHING).
+
+    ``until`` says, per message, from when on nothing that came can have been needed.
+    """
     found = []
     for index, action in enumerate(actions):
         input_ns = np.full(len(action.times), MISSING)
@@ -123,6 +174,8 @@ def find_inputs(
             if not len(source.times):
                 continue
             at = _needed_index(action, source, needs.get((index, number)), program)
+            if until is not None:
+                at = np.minimum(at, np.searchsorted(source.times, until[index], side="right") - 1)
             usable = (at >= 0) & (at < len(source.times))
             when = np.where(usable, source.times[np.where(usable, at, 0)], MISSING)
             later = when > input_ns
@@ -145,9 +198,9 @@ def _needed_index(
     # Without a repeated program an operator needs all that came before it, and nothing of its own.
     if source.group == lane.group:
         return source.first[lane.group_unit] - 1
-    begin = action.times[np.flatnonzero(lane.place == 0)]
+    first = np.r_[True, np.diff(lane.group_unit) != 0][: len(action.times)]
+    begin = action.times[first]
     ended = program.job.timelines[source.group].rhythm.ends_ns
     finished = np.searchsorted(ended, begin, side="right")
     done = np.r_[source.first, len(source.times)][np.minimum(finished, len(source.first))]
-    which = np.searchsorted(np.flatnonzero(lane.place == 0), np.arange(len(lane.place)), side="right") - 1
-    return np.asarray(done[which] - 1)
+    return np.asarray(done[np.cumsum(first) - 1] - 1)

@@ -12,7 +12,7 @@ rank arrives during its lateness and would hide it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,12 +46,22 @@ class Sharing:
 
     ``groups``: numbers of the job's timelines whose members all play the same part; ``places``: which lanes
     of other groups correspond in replicas of one pipeline. ``even``: further timelines in which everybody
-    does equally much, such as barriers: no member differs by them, though their lanes do.
+    does equally much, such as barriers: no member differs by them, though their lanes do. ``starters``: by
+    lane of a tree, the places with which several members begin an operator alike.
     """
 
     groups: frozenset[int]
     places: Places
     even: frozenset[int] = frozenset()
+    starters: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
+
+    def begins(self, index: int, lane: Lane) -> NDArray[np.bool_]:
+        """Which messages of a lane, the program's ``index``-th, begin an operator as other members do."""
+        starters = self.starters.get(index)
+        if starters is None:
+            return np.zeros(len(lane.place), dtype=bool)
+        known = lane.place < len(starters)
+        return known & starters[np.where(known, lane.place, 0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +152,7 @@ def _group_part(
 ) -> Hashable:
     """Members of symmetric groups play one part towards the arrivals of symmetric groups, and own sends."""
     groups = (actions[index].lane.group, sources[number].group)
-    part = (*groups, actions[index].lane.channel, _kind(number, sharing))
+    part = (*groups, actions[index].lane.channel, sources[number].round, _kind(number, sharing))
     return part if sharing.groups.issuperset(groups) else None
 
 

@@ -8,7 +8,7 @@ operators they hold.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,6 +19,8 @@ from host_ctl.reconstruct.jobs import GroupTimeline, Job
 from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
 
 _SAME_NUMBER = 0.1
+_FEWEST_TURNS = 4
+_MOSTLY = 0.6
 UNKNOWN = -1
 
 
@@ -32,7 +34,9 @@ class Lane:
     the group's unit ``group_unit``; ``base[k]`` counts the messages before iteration k (UNKNOWN when the
     edge did not take part in it), ``first[u]`` those before the group's unit u; ``iteration_of_unit`` maps
     units to iterations. ``volume`` is the usual number per iteration, 0 when it varies. Lanes of one
-    ``channel`` cut what they carry into equal messages, so that their places mean the same.
+    ``channel`` cut what they carry into equal messages, so that their places mean the same. Where
+    members exchange with one partner after the other, as in a barrier, ``round`` is which of them it is, and
+    the channel too.
     """
 
     edge: int
@@ -49,6 +53,7 @@ class Lane:
     iteration_of_unit: NDArray[np.int64]
     volume: int
     channel: int = 0
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class Arrivals:
     """What arrives at one NIC in one group, in order of arrival.
 
     ``times`` (ns), ``rows`` (transfers), ``base`` per iteration and ``first`` per unit as in :class:`Lane`.
+    ``round`` is that of its lane.
     """
 
     endpoint: int
@@ -66,6 +72,7 @@ class Arrivals:
     rows: NDArray[np.int64]
     base: NDArray[np.int64]
     first: NDArray[np.int64]
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +92,16 @@ def lay_out(traffic: Traffic, job: Job) -> Program:
     arrivals: list[Arrivals] = []
     for number, timeline in enumerate(job.timelines):
         unit_of_row, iteration_of_unit = _units(timeline, job)
+        turn_of_unit = _turns(timeline, job)
         mine = [
             lane
             for edge in timeline.group.edges
             for lane in _lanes_of_edge(edge, number, traffic, unit_of_row, iteration_of_unit, job)
         ]
-        mine = _with_channels(mine, traffic)
+        mine = _by_turns(mine, turn_of_unit)
+        unknown = timeline.group.algorithm == "unknown"
+        rounds = _in_rounds(mine, timeline.group.members, traffic) if unknown else []
+        mine = rounds or _with_channels(mine, traffic)
         lanes.extend(mine)
         for member in timeline.group.members:
             incoming = [lane for lane in mine if traffic.edges[lane.edge][1] == member]
@@ -152,6 +163,36 @@ def _iteration_of_unit(timeline: GroupTimeline, job: Job) -> NDArray[np.int64]:
     return np.where(first, iteration, UNKNOWN)
 
 
+def _turns(timeline: GroupTimeline, job: Job) -> NDArray[np.int64]:
+    """Which operator of its iteration each unit of an irregular group is; 0 where iterations tell nothing.
+
+    All-to-alls that carry other amounts every time come in the same order in every iteration, each after
+    something else that is computed.
+    """
+    starts = timeline.rhythm.starts_ns
+    turns = np.zeros(len(starts), np.int64)
+    first = np.searchsorted(starts, job.boundaries_ns[:-1])
+    if timeline.regular or len(first) < _FEWEST_TURNS:
+        return turns
+    counts = np.diff(first)
+    usual = int(np.median(counts))
+    if usual < 2 or np.mean(counts == usual) < _MOSTLY:
+        return turns
+    # An iteration with another number of operators cannot be told which of them is missing.
+    turns[:] = usual
+    for begin in first[:-1][counts == usual]:
+        turns[begin : begin + usual] = np.arange(usual)
+    return turns
+
+
+def _by_turns(lanes: list[Lane], turn_of_unit: NDArray[np.int64]) -> list[Lane]:
+    """The lanes with places numbered through the operators of an iteration, where these take turns."""
+    if not turn_of_unit.any():
+        return lanes
+    longest = 1 + max((int(lane.place.max(initial=0)) for lane in lanes), default=0)
+    return [replace(lane, place=lane.place + longest * turn_of_unit[lane.group_unit]) for lane in lanes]
+
+
 def _lanes_of_edge(
     edge: int,
     number: int,
@@ -197,6 +238,36 @@ def _with_channels(lanes: list[Lane], traffic: Traffic) -> list[Lane]:
             order = {key: number for number, key in enumerate(sorted(edges_of, key=repr))}
             return [replace(lane, channel=order[key]) for lane, key in zip(lanes, keys, strict=True)]
     return lanes
+
+
+def _in_rounds(lanes: list[Lane], members: Sequence[int], traffic: Traffic) -> list[Lane]:
+    """The lanes with their rounds, where every member sends to one partner after the other; else none.
+
+    All members run the same program, so the k-th partner of one is what the k-th of another is to that, and a
+    round brings everybody one message: so barriers and recursive doubling work. Rings have one round.
+    """
+    each = len(lanes) // len(members)
+    if each < 2 or len(lanes) != each * len(members):
+        return []
+    found: list[Lane] = []
+    for member in members:
+        own = [lane for lane in lanes if lane.src == member]
+        if len(own) != each or not all(lane.volume and lane.volume == own[0].volume for lane in own):
+            return []
+        order = np.argsort([_usual_begin(lane, own[0], traffic) for lane in own], kind="stable")
+        found.extend(replace(own[at], channel=number, round=number) for number, at in enumerate(order))
+    for number in range(each):
+        partners = sorted(lane.dst for lane in found if lane.channel == number)
+        if partners != sorted(members):
+            return []
+    return found
+
+
+def _usual_begin(lane: Lane, beside: Lane, traffic: Traffic) -> float:
+    """How long after another lane of its sender this one begins an iteration, by the median (ns)."""
+    both = (lane.base != UNKNOWN) & (beside.base != UNKNOWN)
+    times = [send_start(traffic.transfers[one.rows])[one.base[both]] for one in (lane, beside)]
+    return float(np.median(times[0] - times[1])) if both.any() else 0.0
 
 
 def _usual_sizes(lane: Lane, traffic: Traffic) -> tuple[int, ...]:
@@ -269,4 +340,4 @@ def _arrivals(endpoint: int, number: int, lanes: list[Lane], traffic: Traffic) -
     first = np.sum([lane.first for lane in lanes], axis=0)
     edges = tuple(lane.edge for lane in lanes)
     links = tuple(link for lane in lanes for link in lane.links)
-    return Arrivals(endpoint, number, edges, links, times[order], rows[order], base, first)
+    return Arrivals(endpoint, number, edges, links, times[order], rows[order], base, first, lanes[0].round)

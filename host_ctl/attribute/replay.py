@@ -16,25 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.attribute.charges import Charge, credit_lags, pooled
+from host_ctl.attribute.computing import chain_computing, follow_starters
 from host_ctl.attribute.gates import NOTHING, Gates, Grants
 from host_ctl.attribute.needs import Sharing
 from host_ctl.attribute.program import Program, iteration_of_rows
+from host_ctl.attribute.waits import WAITS, begin_anew, least, local, mean, normal, since, split
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.coupling import component_of
 from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_end
 from pulse_native import replay, replay_dtypes
 
 _MESSAGE, _CUT = replay_dtypes()["MESSAGE"], replay_dtypes()["CUT"]
-_LEAST = 0.02  # of the lags seen at one place, as for needs: single early sends must not undercut
-_NORMAL = 0.25
 _NOW_AND_THEN = 0.1  # of the messages of one place
 _COMPUTING = 0.2
 _ONE_EDGE_AT_A_TIME = ("ring", "pairwise", "alltoall")
 _SLOW = 0.5
-_WAITS = (("input_row", "input_lag", "transfer"), ("before_row", "before_lag", "sending"))
-"""What a send waits for, the lag after it, and how long that took from its own start."""
-_CLEARLY_STEADIER = 0.8
-_MIN_TIMES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +142,9 @@ def build_replay(
     messages = _messages(traffic, program, gates, grants, sharing, rows)
     messages["sender"], messages["receiver"] = edges[:, 0], edges[:, 1]
     computes, compared = _computes(messages), _compared(program, sharing)
+    follow_starters(traffic, program, sharing, messages, rows)
     _forget_unseen_lags(program, sharing, messages)
-    _chain_computing(program, sharing, messages)
+    chain_computing(program, sharing, messages)
     excess = np.zeros(len(rows), _CUT)
     excess["host"] = _host_excess(program, sharing, messages)
     credit = [np.nan_to_num(lag - usual) for lag, usual in credit_lags(program, grants, sharing)]
@@ -194,15 +191,16 @@ def _messages(
         part["start"] = gate.start_ns
         part["sending"] = send_end(t[lane.rows]) - gate.start_ns
         part["transfer"] = arrival(t[lane.rows]) - gate.start_ns
-        part["input_row"] = _local(place_of, gate.input_row)
+        part["input_row"] = local(place_of, gate.input_row)
         part["before_row"][0] = NOTHING
         part["before_row"][1:] = place_of[lane.rows[:-1]]
         part["posted"] = given.posted_ns
         part["credit_way"] = np.where(given.posted_ns != MISSING, gate.credit_ns - given.posted_ns, 0)
-        part["grant_row"] = _local(place_of, given.input_row)
+        part["grant_row"] = local(place_of, given.input_row)
         known = given.input_row != NOTHING
         part["grant_is_send"][known] = arrival(t[given.input_row[known]]) != given.input_ns[known]
-    for name in ("input_row", "grant_row"):
+    _in_order_of_rounds(program, messages)
+    for name in ("input_row", "grant_row", "before_row"):
         # Nothing waits for what was sent later; where a loss makes it seem so, the wait is unknown.
         later = messages["start"][messages[name]] >= messages["start"]
         messages[name][later] = NOTHING
@@ -210,24 +208,38 @@ def _messages(
     return messages
 
 
-def _local(place_of: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.where(rows != NOTHING, place_of[rows], NOTHING)
+def _in_order_of_rounds(program: Program, messages: Table) -> None:
+    """Let what members send in rounds wait for the round before, to another partner, rather than for its
+    lane's message before, an iteration ago."""
+    first = np.r_[0, np.cumsum([len(lane.rows) for lane in program.lanes])]
+    turns: dict[tuple[int, int], list[int]] = {}
+    for index, lane in enumerate(program.lanes):
+        turns.setdefault((lane.group, lane.src), []).append(index)
+    for mine in turns.values():
+        lanes = [program.lanes[i] for i in mine]
+        if not any(lane.round for lane in lanes):
+            continue
+        local = np.concatenate(
+            [first[i] + np.arange(len(lane.rows)) for i, lane in zip(mine, lanes, strict=True)]
+        )
+        place, unit = (
+            np.concatenate(parts) for parts in zip(*((x.place, x.group_unit) for x in lanes), strict=True)
+        )
+        turn = np.repeat([lane.round for lane in lanes], [len(lane.rows) for lane in lanes])
+        order = local[np.lexsort((turn, place, unit))]
+        before = np.r_[NOTHING, order[:-1]]
+        if len({group for group, src in turns if src == lanes[0].src}) > 1:
+            # Between one exchange and the next it does something else, which its arrivals there tell.
+            begins = np.r_[True, np.diff(np.sort(unit)) != 0]
+            before[begins] = NOTHING
+        messages["before_row"][order] = before
 
 
 def _set_lags(program: Program, sharing: Sharing, messages: Table) -> None:
     """The least time that each place takes after its input, and after the message before it."""
-    for row, name, length in _WAITS:
-        least = np.concatenate(
-            pooled(program, _split(program, _since(messages, row, length)), sharing, _least)
-        )
-        messages[name] = np.where(np.isnan(least), 0, np.nan_to_num(least)).astype(np.int64)
-
-
-def _since(messages: Table, row: str, length: str) -> NDArray[np.float64]:
-    """How long after what it waits for each message was sent (ns), NaN where it waits for nothing."""
-    source = messages[row]
-    done = messages["start"][source] + messages[length][source]
-    return np.where(source != NOTHING, messages["start"] - done, np.nan).astype(np.float64)
+    for row, name, length in WAITS:
+        lag = np.concatenate(pooled(program, split(program, since(messages, row, length)), sharing, least))
+        messages[name] = np.where(np.isnan(lag), 0, np.nan_to_num(lag)).astype(np.int64)
 
 
 def _forget_unseen_lags(program: Program, sharing: Sharing, messages: Table) -> None:
@@ -237,75 +249,27 @@ def _forget_unseen_lags(program: Program, sharing: Sharing, messages: Table) -> 
     before does not show: then it counts as ready at once. So does the input of a host that always computes
     for longer.
     """
-    slacks = [_since(messages, row, length) - messages[name] for row, name, length in _WAITS]
+    slacks = [since(messages, row, length) - messages[name] for row, name, length in WAITS]
     granted = messages["posted"] != MISSING
     lag = np.where(granted, messages["start"] - messages["posted"] - messages["credit_way"], np.nan)
-    slacks.append(lag - np.concatenate(pooled(program, _split(program, lag), sharing, _least)))
-    slack = np.nan_to_num(np.stack(slacks), nan=np.inf)
-    for (_, name, _), mine in zip(_WAITS, slack, strict=False):
-        decides = _split(program, (mine <= slack.min(axis=0)).astype(np.float64))
-        often = np.concatenate(pooled(program, decides, sharing, _mean))
-        messages[name] = np.where(often >= _NOW_AND_THEN, messages[name], np.minimum(messages[name], 0))
-
-
-def _chain_computing(program: Program, sharing: Sharing, messages: Table) -> None:
-    """Let messages wait for the computing before the last one where that holds them up rather than the input.
-
-    A rank computes one thing after the other. When its input comes long before it gets to it, as parameters
-    that are gathered ahead do, then the time since its input varies with how far the others are ahead, and
-    the time since it got to the thing before does not. What it loses each time adds up then, and is not lost
-    anew each time. Only among ranks that all do the same: stages of a pipeline take turns, and the time from
-    turn to turn is that of the slowest.
-    """
-    begin, row = messages["start"], messages["input_row"]
-    since_input = np.where(row != NOTHING, begin - begin[row] - messages["transfer"][row], np.nan)
-    row = messages["before_row"]
-    since_before = np.where(row != NOTHING, begin - begin[row] - messages["sending"][row], np.nan)
-    idle = _split(program, np.fmin(since_input, since_before).astype(np.float64))
-    usual = np.nan_to_num(np.concatenate(pooled(program, idle, sharing, _middle)))
-    computes = _alike_in_all(program, sharing) & (usual >= max(1.0, _COMPUTING * float(usual.max(initial=0))))
-    before = np.full(len(messages), NOTHING)
-    at = 0
-    for lane in program.lanes:
-        own = at + np.flatnonzero(computes[at : at + len(lane.rows)])
-        before[own[1:]] = own[:-1]
-        at += len(lane.rows)
-    both = (before != NOTHING) & ~np.isnan(since_input)
-    since_last = np.where(both, begin - begin[before], np.nan)
-    steady, moving = (_spread(program, sharing, t) for t in (since_last, np.where(both, since_input, np.nan)))
-    with np.errstate(invalid="ignore"):
-        holds = computes & (steady < _CLEARLY_STEADIER * moving)
-    messages["compute_row"] = np.where(holds, before, NOTHING)
-    last = _split(program, np.where(holds, since_last, np.nan))
-    messages["compute_lag"] = np.nan_to_num(np.concatenate(pooled(program, last, sharing, _least)))
-
-
-def _alike_in_all(program: Program, sharing: Sharing) -> NDArray[np.bool_]:
-    """Messages of members all of whose groups are symmetric."""
-    unlike = {lane.src for lane in program.lanes if lane.group not in sharing.groups | sharing.even}
-    return np.repeat(
-        [lane.src not in unlike for lane in program.lanes], [len(lane.rows) for lane in program.lanes]
+    slacks.append(lag - np.concatenate(pooled(program, split(program, lag), sharing, least)))
+    row = messages["compute_row"]
+    slacks.append(
+        np.where(row != NOTHING, messages["start"] - messages["start"][row] - messages["compute_lag"], np.nan)
     )
-
-
-def _spread(program: Program, sharing: Sharing, times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much times vary from iteration to iteration at each place, by the middle of the peers (ns)."""
-    spreads = []
-    for lane, mine in zip(program.lanes, _split(program, times), strict=True):
-        out = np.full(len(mine), np.nan)
-        for place in np.unique(lane.place[~np.isnan(mine)]):
-            there = lane.place == place
-            known = mine[there & ~np.isnan(mine)]
-            if len(known) >= _MIN_TIMES:
-                out[there] = np.median(np.abs(known - np.median(known)))
-        spreads.append(out)
-    return np.concatenate(pooled(program, spreads, sharing, _middle))
+    slack = np.nan_to_num(np.stack(slacks), nan=np.inf)
+    anew = begin_anew(program, sharing) & (messages["input_row"] != NOTHING)
+    messages["before_lag"][anew] = np.minimum(messages["before_lag"][anew], 0)
+    for (_, name, _), mine in zip(WAITS, slack, strict=False):
+        decides = split(program, (mine <= slack.min(axis=0)).astype(np.float64))
+        often = np.concatenate(pooled(program, decides, sharing, mean))
+        messages[name] = np.where(often >= _NOW_AND_THEN, messages[name], np.minimum(messages[name], 0))
 
 
 def _host_excess(program: Program, sharing: Sharing, messages: Table) -> NDArray[np.int64]:
     """What each host took after all that its message waited for, beyond what the place normally takes."""
     waits = [np.full(len(messages), MISSING)]
-    for row, lag, length in _WAITS:
+    for row, lag, length in WAITS:
         when = messages["start"][messages[row]] + messages[length][messages[row]] + messages[lag]
         waits.append(np.where(messages[row] != NOTHING, when, MISSING))
     compute = messages["compute_row"]
@@ -314,7 +278,7 @@ def _host_excess(program: Program, sharing: Sharing, messages: Table) -> NDArray
     waits.append(np.where(posted != MISSING, posted + messages["credit_way"], MISSING))
     last = np.maximum.reduce(waits)
     left = np.where(last != MISSING, messages["start"] - last, np.nan).astype(np.float64)
-    usual = np.concatenate(pooled(program, _split(program, left), sharing, _normal))
+    usual = np.concatenate(pooled(program, split(program, left), sharing, normal))
     return np.maximum(np.nan_to_num(left - usual), 0).astype(np.int64)
 
 
@@ -332,7 +296,7 @@ def _clocks(traffic: Traffic, endpoints: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def _compared(program: Program, sharing: Sharing) -> NDArray[np.bool_]:
-    """Messages of members that play the same part as others in all that they do.
+    """Messages of members that play the same part as others in all that they do, or begin trees like others.
 
     A member of a ring that is a stage of a pipeline as well comes to the ring when the pipeline lets it.
     """
@@ -340,9 +304,18 @@ def _compared(program: Program, sharing: Sharing) -> NDArray[np.bool_]:
         lane.group in sharing.groups or lane.group in sharing.even or place is not None
         for lane, place in zip(program.lanes, sharing.places.lanes, strict=True)
     ]
+    in_trees = {program.lanes[index].group for index in sharing.starters}
     unlike = {lane.src for lane, same in zip(program.lanes, alike, strict=True) if not same}
-    compared = [lane.src not in unlike for lane in program.lanes]
-    return np.repeat(compared, [len(lane.rows) for lane in program.lanes])
+    odd = {
+        lane.src
+        for lane, same in zip(program.lanes, alike, strict=True)
+        if not same and lane.group not in in_trees
+    }
+    compared = []
+    for index, lane in enumerate(program.lanes):
+        begins = sharing.begins(index, lane) & (lane.src not in odd)
+        compared.append(begins | (lane.src not in unlike))
+    return np.concatenate(compared)
 
 
 def _branching(program: Program) -> NDArray[np.bool_]:
@@ -355,23 +328,3 @@ def _behind_slow(messages: Table, excess: Table) -> NDArray[np.bool_]:
     """Messages whose lane's message before them took half as long again as usual, or more."""
     slow = excess["transfer"] >= _SLOW * (messages["transfer"] - excess["transfer"])
     return np.asarray((messages["before_row"] != NOTHING) & slow[messages["before_row"]])
-
-
-def _split(program: Program, values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    return np.split(values, np.cumsum([len(lane.rows) for lane in program.lanes])[:-1])
-
-
-def _least(values: NDArray[np.float64]) -> float:
-    return float(np.quantile(values, _LEAST))
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    return float(np.mean(values))
-
-
-def _middle(values: NDArray[np.float64]) -> float:
-    return float(np.median(values))
-
-
-def _normal(values: NDArray[np.float64]) -> float:
-    return float(np.quantile(values, _NORMAL))

@@ -98,7 +98,7 @@ def analyze_captures(
         own_needs = learn_needs(actions, program.arrivals, traffic)
         sharing = find_sharing(program, own_needs.needs)
         needs = share_needs(own_needs, actions, program.arrivals, sharing)
-        gates, grants = find_gates(traffic, program, needs), find_grants(traffic, program, sharing)
+        gates, grants = find_gates(traffic, program, needs, sharing), find_grants(traffic, program, sharing)
         slow_ns = transfer_excess(traffic, program, sharing)
         charges = charge_all(traffic, program, gates, grants, sharing, repairs, slow_ns)
         replayed = build_replay(traffic, program, gates, grants, sharing, charges, slow_ns)

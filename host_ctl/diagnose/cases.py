@@ -16,6 +16,8 @@ from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
 
+_MIN_SIDE = 3  # iterations
+
 
 @dataclass(frozen=True, slots=True)
 class SlowCase:
@@ -56,6 +58,16 @@ def excess_of(table: NDArray[np.float64], case: SlowCase, features: Features) ->
     own = table[:, list(case.names)].mean(axis=1)
     others = np.delete(table, list(case.names), axis=1)
     return float(np.median(own[inside] - np.median(others[inside], axis=1))) if others.shape[1] else 0.0
+
+
+def rise_inside(features: Features, usable: NDArray[np.bool_], inside: tuple[int, int]) -> float | None:
+    """By how much iterations are longer inside than outside (ns), None without enough of both."""
+    within = np.zeros(len(usable), dtype=bool)
+    within[inside[0] : inside[1]] = True
+    before, after = features.duration_ns[usable & ~within], features.duration_ns[usable & within]
+    if min(len(before), len(after)) < _MIN_SIDE:
+        return None
+    return float(np.median(after) - np.median(before))
 
 
 def path_excess(case: SlowCase, job: Job, paths: Table) -> float:

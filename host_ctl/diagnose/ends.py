@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.attribute.charges import Charge
+from host_ctl.diagnose.answers import latest_to_answer
 from host_ctl.diagnose.verdict import Evidence
-from host_ctl.ingest.local import packed_address
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import MISSING, Traffic
-from pulse_native import histogram_lower_bound
 
 Side = Literal["sender", "receiver", "either"]
 
@@ -28,8 +27,6 @@ CONGESTED = 0.3
 _AT_TAP = 0.5
 _MOST = 0.7
 _SLOWER = 3.0
-_LATE_ANSWER = 2.5
-_UPPER = 0.8
 _UNHINDERED = 0.1
 
 
@@ -74,11 +71,6 @@ def congested_share(charges: Table, member: int, feature: str, inside: tuple[int
     return float(length[mine["paced"] == 1].sum() / max(1.0, length.sum()))
 
 
-def answer_times(traffic: Traffic, members: tuple[int, ...]) -> dict[int, float]:
-    """How long each NIC takes to acknowledge at its own tap (ns), of those that show it."""
-    return {m: v for m in members if (v := _answer_ns(traffic, m)) is not None}
-
-
 def _times(job: Job, inside: tuple[int, int]) -> tuple[int, int]:
     return int(job.boundaries_ns[inside[0]]), int(job.boundaries_ns[inside[1]])
 
@@ -110,15 +102,9 @@ def _single_edge(
     for name, value in (("credit_transit_out", egress), ("credit_transit_in", ingress)):
         if value is not None:
             evidence.append(Evidence(name, value / 1e3, None if usual is None else usual / 1e3, "us"))
-    answers = {end: _answer_ns(traffic, end) for end in (src, dst)}
-    healthy = [v for m in job.members if m not in answers and (v := _answer_ns(traffic, m)) is not None]
-    late = _late_to_answer(answers, healthy)
-    if healthy and late is not None:
-        evidence.append(
-            Evidence(
-                "time_to_acknowledge", (answers[late] or 0.0) / 1e3, float(np.median(healthy)) / 1e3, "us"
-            )
-        )
+    late, figure = latest_to_answer(traffic, job, (src, dst))
+    if figure is not None:
+        evidence.append(figure)
     if late == dst:
         return EdgeEnds("receiver", dst, ((dst, 0.9), (src, 0.1)), tuple(evidence))
     whole_at_tap = 1.0 - 1.0 / max(_packets(traffic, slow["row"]), 1.0)
@@ -175,28 +161,3 @@ def _credit_transit(
         known &= edges[t["edge"], 0 if column == "src" else 1] == endpoint
     transit = (t["credit_rx"] - t["credit_tx"])[known]
     return float(np.median(transit)) if len(transit) else None
-
-
-def _late_to_answer(answers: dict[int, float | None], healthy: list[float]) -> int | None:
-    """The end that acknowledges far later than the job's other NICs do, if one does."""
-    if not healthy:
-        return None
-    usual = float(np.median(healthy))
-    end, value = max(answers.items(), key=lambda item: item[1] or 0.0)
-    return end if value is not None and value >= _LATE_ANSWER * max(usual, 1.0) else None
-
-
-def _answer_ns(traffic: Traffic, endpoint: int) -> float | None:
-    """How long a NIC takes to acknowledge, at its own tap: an upper quantile (ns), None if unseen."""
-    index = traffic.endpoints[endpoint].series
-    if index is None:
-        return None
-    series = traffic.series[index]
-    own = {packed_address(a) for a in series.addresses}
-    flows = [int(r["flow"]) for r in series.flows if r["dst"].tobytes() in own]
-    cells = series.ack_histogram[np.isin(series.ack_histogram["flow"], flows)]
-    if not len(cells):
-        return None
-    counts = np.bincount(cells["cell"], weights=cells["count"])
-    cell = int(np.searchsorted(np.cumsum(counts), _UPPER * counts.sum()))
-    return float(histogram_lower_bound(cell))

@@ -18,6 +18,7 @@ from host_ctl.diagnose.verdict import Cause, Evidence
 
 _MOST = 0.8
 _FEW = 0.15
+_FEW_PLACES = 0.25
 _AT_LEAST = 4
 _STEADY = 0.5
 _ONLY = 0.9
@@ -25,9 +26,12 @@ _SENDS = 0.25
 
 
 def host_cause(
-    replay: Replay, members: Sequence[int], inside: tuple[int, int]
+    replay: Replay, members: Sequence[int], inside: tuple[int, int], excess_ns: float
 ) -> tuple[Cause, str, tuple[Evidence, ...]]:
-    """The cause, the reason in words, and the evidence for a machine's late hosts in some iterations."""
+    """The cause, the reason in words, and the evidence for a machine's late hosts in some iterations.
+
+    ``excess_ns`` is what they cost the job per iteration.
+    """
     late = _late_by_place(replay, members, inside, grants=True)
     mean, steady = late.mean(axis=0), np.median(late, axis=0)
     total = max(float(mean.sum()), 1.0)
@@ -35,14 +39,17 @@ def host_cause(
     reached = np.cumsum(steady[order])
     few = int(np.searchsorted(reached, _MOST * reached[-1])) + 1 if reached[-1] > 0 else len(steady)
     # Who computes long also grants late, whatever the place, so that its sends alone tell where it is late.
-    sends = np.median(_late_by_place(replay, members, inside, grants=False), axis=0)
-    computing = sends[_computing(replay, members)].sum() >= max(_MOST * sends.sum(), _SENDS * total)
+    sends = _late_by_place(replay, members, inside, grants=False)
+    in_all = float(np.median(sends.sum(axis=1)))
+    at_computing = float(np.median(sends[:, _computing(replay, members)].sum(axis=1)))
+    computing = at_computing >= max(_MOST * in_all, min(_SENDS * total, _MOST * excess_ns))
     evidence = (
         Evidence("late_places", float(few), float(len(steady)), "messages"),
         Evidence("steady_lateness", float(steady.sum()) / total, None, "share"),
     )
-    if (computing or few <= max(_AT_LEAST, _FEW * len(steady))) and steady.sum() >= _FEW * total:
-        if _only_at_begin(replay, members, steady):
+    few_places = few <= max(_AT_LEAST, _FEW_PLACES * len(steady)) and steady.sum() >= _FEW * total
+    if computing or few_places:
+        if _only_at_begin(replay, members, np.median(sends, axis=0) if computing else steady):
             return "input_stall", "it is late at the begin of iterations only, on time after that", evidence
         return "compute_slow", "it had its input and its credit and still sent late", evidence
     if steady.sum() < _STEADY * total:
@@ -72,9 +79,9 @@ def _late_by_place(
     reached = np.r_[np.iinfo(np.int64).min, np.maximum.accumulate(end[order])[:-1]]
     fresh = np.maximum(end[order] - np.maximum(begin[order], reached), 0)
     places = int(replay.place.max(initial=0)) + 1
-    lanes = np.unique(replay.lane[np.isin(replay.src, members) | np.isin(replay.dst, members)])
+    parts = _parts_of_lanes(replay, members)
     column = _columns(replay, members, rows[order])
-    late = np.zeros((inside[1] - inside[0], len(lanes) * places))
+    late = np.zeros((inside[1] - inside[0], (max(parts.values(), default=-1) + 1) * places))
     np.add.at(late, (replay.iteration[rows[order]] - inside[0], column), fresh)
     return late
 
@@ -86,9 +93,28 @@ def _computing(replay: Replay, members: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _columns(replay: Replay, members: Sequence[int], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    lanes = np.unique(replay.lane[np.isin(replay.src, members) | np.isin(replay.dst, members)])
+    parts = _parts_of_lanes(replay, members)
+    part_of = np.zeros(int(replay.lane.max(initial=0)) + 1, np.int64)
+    part_of[list(parts)] = list(parts.values())
     places = int(replay.place.max(initial=0)) + 1
-    return np.asarray(np.searchsorted(lanes, replay.lane[rows]) * places + replay.place[rows])
+    return np.asarray(part_of[replay.lane[rows]] * places + replay.place[rows])
+
+
+def _parts_of_lanes(replay: Replay, members: Sequence[int]) -> dict[int, int]:
+    """The part that each lane of a machine has in its work, the same for lanes that do the same.
+
+    A machine that is late is so on all its rails and channels, and which of them shows it first is chance.
+    """
+    lanes, first = np.unique(replay.lane, return_index=True)
+    volume = np.zeros(int(replay.lane.max(initial=0)) + 1, np.int64)
+    np.maximum.at(volume, replay.lane, replay.place + 1)
+    own = {
+        lane: (int(replay.src[row]) in members, int(volume[lane]))
+        for lane, row in zip(lanes.tolist(), first.tolist(), strict=True)
+        if {int(replay.src[row]), int(replay.dst[row])} & set(members)
+    }
+    parts = sorted(set(own.values()))
+    return {lane: parts.index(part) for lane, part in own.items()}
 
 
 def _only_at_begin(replay: Replay, members: Sequence[int], steady: NDArray[np.float64]) -> bool:

@@ -16,6 +16,7 @@ EDGE_PRIOR = 0.1  # against an access link: a switch port or cable serves one NI
 DEAD_EDGE_PRIOR = 0.02  # nothing at all gets through one pair, and all through the others
 _MAX_ENDS = 4
 _MIN_PROBABILITY = 0.01
+_PASSED = 0.1  # of what was under way about when a link died or came back, the times of which are not known
 _HEALTHY_RATE = 1e-5  # of a lossless fabric's packets, capture artefacts included
 
 Pair = tuple[int, int]
@@ -45,9 +46,14 @@ class Location:
 
 
 def locate_losses(
-    sent: dict[Pair, int], lost: dict[Pair, int], before_tap: dict[int, int], edge_prior: float = EDGE_PRIOR
+    sent: dict[Pair, int],
+    lost: dict[Pair, int],
+    before_tap: dict[int, int],
+    edge_prior: float = EDGE_PRIOR,
+    *,
+    dead: bool = False,
 ) -> Location:
-    """Rank the places that explain the losses.
+    """Rank the places that explain the losses; a ``dead`` one lets hardly anything pass.
 
     ``sent`` and ``lost`` count packets per directed pair, ``before_tap`` those that a NIC lost before its
     own capture saw them: these only the NIC itself explains.
@@ -60,10 +66,10 @@ def locate_losses(
             {p for p in sent if p[1] == nic},
             {p for p in sent if nic in p},
         )
-        scores[nic] = max(_likelihood(sent, lost, side) for side in sides) + _own(before_tap, nic)
+        scores[nic] = max(_likelihood(sent, lost, side, dead) for side in sides) + _own(before_tap, nic)
     for pair, count in lost.items():
         if count:
-            scores[pair] = _likelihood(sent, lost, {pair}) + _own(before_tap, None) + log(edge_prior)
+            scores[pair] = _likelihood(sent, lost, {pair}, dead) + _own(before_tap, None) + log(edge_prior)
     best = max(scores.values(), default=0.0)
     weights = {place: exp(max(score - best, -700.0)) for place, score in scores.items()}
     total = sum(weights.values()) or 1.0
@@ -74,12 +80,14 @@ def locate_losses(
     )
 
 
-def _likelihood(sent: dict[Pair, int], lost: dict[Pair, int], affected: set[Pair]) -> float:
+def _likelihood(sent: dict[Pair, int], lost: dict[Pair, int], affected: set[Pair], dead: bool) -> float:
     """Log-likelihood of the losses when only ``affected`` pairs lose packets above the background."""
     score = 0.0
     packets = sum(sent[p] for p in affected)
     losses = sum(lost.get(p, 0) for p in affected)
-    if packets:
+    if dead:
+        score += max(packets - losses, 0) * log(_PASSED)
+    elif packets:
         rate = max(losses / packets, _HEALTHY_RATE)
         score += losses * log(rate) - rate * packets
     for pair, count in sent.items():

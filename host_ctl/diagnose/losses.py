@@ -155,18 +155,21 @@ def find_losses(traffic: Traffic, job: Job, features: Features, repairs: Table) 
     """A verdict on the job's lost packets, if they cost enough to matter; a notice if they do not."""
     losses = count_losses(traffic, job, repairs)
     total = sum(losses.lost.values())
-    if total < _MIN_LOSSES or not any(t.regular for t in job.timelines):
+    if total < _MIN_LOSSES:
         return LossFindings()
     begin, end = int(losses.times_ns[0]), int(losses.times_ns[-1])
     window = _outage(traffic, losses)
     if window is None and _lost_again(losses, _sent(traffic, job, None, losses.lost)):
-        window = (begin, end)
+        window = _dead_time(traffic, losses.runs)
     outage = window is not None
     lost = _lost_messages(traffic, losses.runs) if outage else losses.lost
-    where = locate_losses(_sent(traffic, job, window, lost), lost, losses.before_tap)
+    where = locate_losses(_sent(traffic, job, window, lost), lost, losses.before_tap, dead=outage)
     first = int(np.clip(np.searchsorted(job.boundaries_ns, begin, side="right") - 1, 0, job.iterations - 1))
     last = int(np.clip(np.searchsorted(job.boundaries_ns, end, side="right"), first + 1, job.iterations))
     cost_ns = max(float(features.repair[first:last].max(axis=1).sum()), _rise(job, features, losses.times_ns))
+    if window is not None:
+        # What was lost in it was waited for until it had been repeated.
+        cost_ns = max(cost_ns, float(window[1] - window[0]))
     span_ns = float(features.duration_ns[first:].sum())
     severity: Severity = "fail_slow" if cost_ns >= MIN_COST * span_ns else "notice"
     verdict = _verdict(traffic, job, losses, where, severity, outage, (first, last), cost_ns)
@@ -244,6 +247,32 @@ def _outage(traffic: Traffic, losses: Losses) -> tuple[int, int] | None:
     # What is lost first may have been sent long before the outage began, and other things come through.
     passed = (t["rx_end"] != MISSING) & (t["rx_end"] > (begin + end) // 2) & (t["rx_end"] < end)
     return None if passed.any() else (begin, end)
+
+
+def _dead_time(traffic: Traffic, runs: Table) -> tuple[int, int]:
+    """From when until when nothing passed for certain where packets were lost again and again (ns).
+
+    It began after the last message that still arrived there, and what was repeated last in vain tells how
+    long it lasted at least.
+    """
+    first = int(runs["start"].min())
+    t = traffic.transfers
+    begins, passed = [], []
+    for reverse, left, arrived in ((0, send_start(t), t["rx_end"]), (1, t["credit_tx"], t["credit_rx"])):
+        mine = runs[runs["reverse"] == reverse]
+        begins.append(left[mine["row"]])
+        passed.append(arrived[np.isin(t["link"], mine["link"])])
+    begun, through = np.concatenate(begins), np.concatenate(passed)
+    begin = int(begun[begun != MISSING].min(initial=first))
+    begin = max(begin, int(through[(through != MISSING) & (through < first)].max(initial=begin)))
+    last: dict[tuple[int, int, int], int] = {}
+    in_vain = [first]
+    for run in np.sort(runs, order="start"):
+        key = (int(run["link"]), int(run["position"]), int(run["reverse"]))
+        if key in last:  # what is repeated again had not arrived
+            in_vain.append(last[key])
+        last[key] = int(run["start"])
+    return begin, max(in_vain)
 
 
 def _lost_messages(traffic: Traffic, runs: Table) -> dict[Pair, int]:

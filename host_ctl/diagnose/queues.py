@@ -18,20 +18,22 @@ import numpy as np
 
 from host_ctl.attribute.charges import Charge
 from host_ctl.attribute.features import time_covered
-from host_ctl.diagnose.ends import CONGESTED, answer_times
+from host_ctl.diagnose.answers import latest_to_answer
+from host_ctl.diagnose.ends import CONGESTED
 from host_ctl.diagnose.shared_path import Edge
 from host_ctl.diagnose.verdict import Evidence
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
-from host_ctl.reconstruct.transfers import MISSING, Traffic
+from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
 
 _COMPARABLE = 0.5
+_ALSO = 0.25  # who sends less, or at other times, waits less in the same queue
 _ALWAYS = 0.9
 _SPARED = 0.1
 _SLOWER = 3.0
-_LATE_ANSWER = 2.5
 _STANDING = 0.75
 _EMPTY = 0.01
+_LESS = 0.7
 _MIN_CREDITS = 20
 _MIN_OUTSIDE = 3
 
@@ -77,8 +79,19 @@ def find_queue(
     if len(receivers) != 1:
         return Queue(None)
     (receiver,) = receivers
+    behind |= {
+        e
+        for e, x in excess.items()
+        if e[1] == receiver and x >= _ALSO * worst and marked.get(e, 0.0) >= CONGESTED
+    }
     found = _at_receiver(traffic, job, charges, receiver, behind, slow - behind, inside)
-    spared = [e for e in traffic.edges if e[1] == receiver and excess.get(e, 0.0) < _SPARED * worst]
+    carried = _carried(traffic)
+    least = _SPARED * max(carried[e] for e in behind)
+    spared = [
+        e
+        for e in traffic.edges
+        if e[1] == receiver and excess.get(e, 0.0) < _SPARED * worst and carried[e] >= least
+    ]
     if spared and not (found.both_ways or found.behind_tap):
         # Others send to the same NIC and do not wait: it is one path to it that is slow.
         return Queue(receiver)
@@ -101,14 +114,16 @@ def _at_receiver(
     if any(src == receiver for src, _ in unmarked):
         return Queue(receiver, slow=True, both_ways=True)
     senders = {src for src, _ in behind}
-    answers = answer_times(traffic, job.members)
-    late, others = answers.get(receiver), [v for m, v in answers.items() if m != receiver]
-    if late is not None and others and late > max(others) and late >= _LATE_ANSWER * np.median(others):
-        figure = Evidence("time_to_acknowledge", late / 1e3, float(np.median(others)) / 1e3, "us")
+    late, figure = latest_to_answer(traffic, job, (receiver,))
+    if late is not None and figure is not None:
         return Queue(receiver, slow=True, behind_tap=True, evidence=(figure,))
     if len(senders) > 1:
-        # Several that send at once fill any port, and the paths from several may meet before it.
-        return Queue(receiver, slow=None)
+        # Several that send at once fill any port, but then as much comes through it as ever.
+        rates = _rates_in(traffic, job, behind, inside)
+        if rates is None or rates[0] > _LESS * rates[1]:
+            return Queue(receiver, slow=None)
+        figure = Evidence("rate_in", rates[0], rates[1], "Gbit/s")
+        return Queue(receiver, slow=True, evidence=(figure,))
     waits = _credit_waits(traffic, job, senders, inside)
     mine, rest = waits.get(receiver), [v for m, v in waits.items() if m != receiver]
     if mine is None or not rest:
@@ -116,6 +131,37 @@ def _at_receiver(
     usual = float(np.median(rest))
     figure = Evidence("credit_wait_in", mine / 1e3, usual / 1e3, "us")
     return Queue(receiver, slow=mine > _SLOWER * usual and mine >= max(rest), evidence=(figure,))
+
+
+def _carried(traffic: Traffic) -> dict[Edge, float]:
+    """Bytes of data on every edge."""
+    t = traffic.transfers
+    total = np.bincount(t["edge"], t["bytes"].astype(np.float64), len(traffic.edges))
+    return dict(zip(traffic.edges, total.tolist(), strict=True))
+
+
+def _rates_in(
+    traffic: Traffic, job: Job, edges: set[Edge], inside: tuple[int, int]
+) -> tuple[float, float] | None:
+    """How much some edges together carry while anything is under way on them (Gbit/s), inside some iterations
+    and outside of them; None where outside is too little."""
+    t = traffic.transfers
+    numbers = [i for i, edge in enumerate(traffic.edges) if edge in edges]
+    mine = t[np.isin(t["edge"], numbers)]
+    start = send_start(mine)
+    iteration = np.searchsorted(job.boundaries_ns, start, side="right") - 1
+    within = (iteration >= inside[0]) & (iteration < inside[1])
+    outside = ~within & (iteration > 0) & (iteration < job.iterations - 1)
+    if len(np.unique(iteration[outside])) < _MIN_OUTSIDE:
+        return None
+    rates = []
+    for chosen in (within, outside):
+        order = np.argsort(start[chosen], kind="stable")
+        begin, end = start[chosen][order], arrival(mine[chosen])[order]
+        reached = np.maximum.accumulate(end)
+        busy_ns = int(np.maximum(end - np.maximum(begin, np.r_[begin[:1], reached[:-1]]), 0).sum())
+        rates.append(8.0 * float(mine["bytes"][chosen].sum()) / max(busy_ns, 1))
+    return rates[0], rates[1]
 
 
 def _edge_excess(charges: Table, job: Job, inside: tuple[int, int]) -> dict[Edge, float]:

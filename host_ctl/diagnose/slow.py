@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from host_ctl.attribute.features import Features, under_way
 from host_ctl.attribute.program import Program
 from host_ctl.attribute.replay import Replay
-from host_ctl.diagnose.cases import SlowCase, excess_of, machine_columns, path_excess, usable_iterations
+from host_ctl.diagnose.cases import SlowCase, excess_of, machine_columns, rise_inside, usable_iterations
+from host_ctl.diagnose.congested import congested_case
 from host_ctl.diagnose.costs import Claim
 from host_ctl.diagnose.decide import FROM_START, find_shifts
+from host_ctl.diagnose.late_on_path import late_on_path
 from host_ctl.diagnose.losses import LossFindings
 from host_ctl.diagnose.queues import find_queue
 from host_ctl.diagnose.shared_path import Edge, slow_edges, slow_with
@@ -32,10 +34,8 @@ from host_ctl.reconstruct.transfers import Traffic
 
 MIN_EFFECT = 0.02
 _TRANSFERS_FROM_START = 7.5
-_UNREPLAYED_FROM_START = 2 * FROM_START
 _BOTH_WAYS = 0.25
 _LATE_TOO = 0.25
-_COSTS, _ON_PATH = 0.5, 0.3
 _MORE_THAN_ONE = 1.25
 _SUSPECT = 0.5
 _MOST_FAULTS = 4
@@ -48,8 +48,6 @@ _SOME_PAST = 5  # iterations
 _OUTDONE, _UNNUMBERED = 2.0, 1.0
 _DOUBTFUL = 0.5
 _WIDE = ("path", "receiver")
-_MIN_SIDE = 3
-_FEWEST_PEERS = 3
 
 Ways = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -76,7 +74,10 @@ def find_slow(
     doubted: set[str] = set()
     cases = _cases(traffic, program, features, charges, replayed, losses, usable, MIN_EFFECT * base)
     if not cases and not losses.ends:
-        cases = _late_on_path(traffic, program, features, replayed, paths, usable, MIN_EFFECT * base)
+        cases = late_on_path(traffic, program, features, replayed, paths, usable, MIN_EFFECT * base)
+    if not cases and not losses.ends:
+        network = congested_case(job, features, charges, MIN_EFFECT)
+        cases = [network] if network is not None else []
     for case in cases:
         verdict = slow_verdict(case, traffic, job, features, charges, replayed)
         if verdict.machine in doubted:
@@ -158,42 +159,6 @@ def _outdone(
     return bool(max(others, default=0.0) > times * case.worth_ns)
 
 
-def _late_on_path(
-    traffic: Traffic,
-    program: Program,
-    features: Features,
-    replayed: Replay,
-    paths: Table,
-    usable: NDArray[np.bool_],
-    least_ns: float,
-) -> list[SlowCase]:
-    """The machine that is latest and on the critical path, where replaying without anybody gains nothing.
-
-    Some waits are not seen, as those for a GPU of the own machine. What waits unseen stays as late in the
-    replay as it was, and hides what it waited for.
-    """
-    job = program.job
-    ways = under_way(traffic, program)
-    columns = list(machine_columns(traffic, job).values())
-    table = np.stack([features.host[:, c].mean(axis=1) for c in columns], axis=1)
-    # Without a before only members that play the same part can be told apart, and what was late once may be
-    # counted again in every operator after it.
-    compared = replayed.compared.all() and len(columns) >= _FEWEST_PEERS
-    from_start = _UNREPLAYED_FROM_START if compared else np.inf
-    for shift in find_shifts(table, least_ns=least_ns, usable=usable, from_start=from_start):
-        if max(shift.share_worst, shift.over_past) < _MOST_OFTEN:
-            continue
-        case = SlowCase("host", tuple(columns[shift.member]), shift, worth_ns=shift.excess_ns)
-        rise = _rise(features, usable, (shift.onset, shift.end))
-        if rise is not None and rise < max(least_ns, _COSTS * shift.excess_ns):
-            continue
-        # Messages that are slow make hosts late, and where waits are unseen nothing else tells that.
-        slow = max(excess_of(way, case, features) for way in ways) >= shift.excess_ns
-        if not slow and path_excess(case, job, paths) >= _ON_PATH * shift.excess_ns:
-            return [case]
-    return []
-
-
 def _shifted(
     suspects: Sequence[Suspect],
     gained: NDArray[np.float64],
@@ -230,7 +195,7 @@ def _shifted(
             suspect = suspects[mine[shift.member]]
             if not _more_than_parts(suspect, suspects, gained[shift.onset : shift.end]):
                 continue
-            rise = _rise(features, usable, (shift.onset, shift.end))
+            rise = rise_inside(features, usable, (shift.onset, shift.end))
             if rise is not None and rise < least_ns:
                 continue
             worth = shift.excess_ns if rise is None else min(shift.excess_ns, rise)
@@ -254,16 +219,6 @@ def _more_than_parts(suspect: Suspect, suspects: Sequence[Suspect], gained: NDAr
     ]
     own = gained[:, next(i for i, s in enumerate(suspects) if s is suspect)]
     return bool(np.median(own) >= _MORE_THAN_ONE * sum(np.median(part) for part in parts))
-
-
-def _rise(features: Features, usable: NDArray[np.bool_], inside: tuple[int, int]) -> float | None:
-    """By how much iterations are longer inside than outside (ns), None without enough of both."""
-    within = np.zeros(len(usable), dtype=bool)
-    within[inside[0] : inside[1]] = True
-    before, after = features.duration_ns[usable & ~within], features.duration_ns[usable & within]
-    if min(len(before), len(after)) < _MIN_SIDE:
-        return None
-    return float(np.median(after) - np.median(before))
 
 
 def _waits_for(case: SlowCase, kept: Sequence[SlowCase], traffic: Traffic, job: Job) -> bool:
@@ -392,12 +347,13 @@ def _at_queue(case: SlowCase, traffic: Traffic, job: Job, charges: Table) -> Slo
 def _holds(case: SlowCase, features: Features, ways: Ways, least_ns: float) -> bool:
     """Whether a NIC whose messages are slow has messages under way for longer, since otherwise it only sends
     more at once; whether a port is slow both ways, since otherwise it is one edge that is slow; and whether
-    the host of a slow receiver is late as well."""
+    messages to a slow receiver are slow and its host is late, since otherwise it is only one of them."""
     if case.feature == "port":
         both = (excess_of(features.egress, case, features), excess_of(features.ingress, case, features))
         return min(both) >= _BOTH_WAYS * case.shift.excess_ns
     if case.feature == "receiver":
-        return excess_of(features.host, case, features) >= _LATE_TOO * case.shift.excess_ns
+        both = (excess_of(features.host, case, features), excess_of(features.ingress, case, features))
+        return min(both) >= _LATE_TOO * case.shift.excess_ns
     if case.feature in ("egress", "ingress"):
         return excess_of(ways[case.feature == "ingress"], case, features) >= least_ns
     return True

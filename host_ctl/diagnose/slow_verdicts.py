@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from host_ctl.attribute.features import Features
 from host_ctl.attribute.replay import Replay
 from host_ctl.diagnose.cases import SlowCase, excess_of, machine_columns
@@ -26,6 +28,7 @@ _CAUSE_OF_SIDE: dict[Side, Cause] = {
 }
 _QUEUED = 0.9
 _UNDECIDED = 0.5
+_BY_HOST = 0.25
 
 
 def slow_verdict(
@@ -47,7 +50,12 @@ def _busy_cpu(case: SlowCase, job: Job, features: Features, replayed: Replay) ->
     if excess_of(features.host, case, features) < case.shift.excess_ns:
         return False
     member = job.members[case.names[0]]
-    cause, _, _ = host_cause(replayed, [member], (case.shift.onset, case.shift.end))
+    # What it waits for unseen makes it late too, and then the job gains nothing by its being on time.
+    cuts = replayed.hosts([member])
+    gained = replayed.saved_ns(cuts)[replayed.clocks_of(cuts)].sum(axis=0)
+    if not len(gained) or np.median(gained[case.shift.onset : case.shift.end]) < _BY_HOST * case.worth_ns:
+        return False
+    cause, _, _ = host_cause(replayed, [member], (case.shift.onset, case.shift.end), case.shift.excess_ns)
     return cause in ("cpu_contention", "compute_slow")
 
 
@@ -56,7 +64,7 @@ def _host_verdict(
 ) -> Verdict:
     shift, endpoint = case.shift, traffic.endpoints[job.members[case.names[0]]]
     members = [job.members[n] for n in case.names]
-    cause, reason, figures = host_cause(replayed, members, (shift.onset, shift.end))
+    cause, reason, figures = host_cause(replayed, members, (shift.onset, shift.end), shift.excess_ns)
     evidence = (
         Evidence("gained_without_it", shift.value_ns / 1e3, shift.usual_ns / 1e3, "us"),
         Evidence("host_time", excess_of(features.host, case, features) / 1e3, 0.0, "us"),

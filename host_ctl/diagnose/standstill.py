@@ -199,8 +199,20 @@ def find_standstill(traffic: Traffic, program: Program, needs: Needs, progress: 
     for wanted in {w for group in waits.values() for w in group}:
         if wanted not in waits and wanted not in idle:
             idle[wanted] = _last_act(traffic, program, wanted)
+    if not idle:
+        # What members need is known too well where there were few iterations: then all seem to wait.
+        idle = {m: _last_act(traffic, program, m) for m in _absent(traffic, progress)}
     still = {m: frozenset(w) for m, w in waits.items() if m not in idle}
     return Standstill(tuple(progress), still, idle, _usual_lag(traffic, program))
+
+
+def _absent(traffic: Traffic, progress: list[Progress]) -> list[int]:
+    """The one member that has neither sent nor granted anything of an operator in which all others have."""
+    grants = any(link.credits for link in traffic.links)
+    acted = {p.src for p in progress if p.sent}
+    acted |= {p.dst for p in progress if grants and (p.sent or p.has_credit)}
+    missing = {m for p in progress for m in (p.src, p.dst)} - acted
+    return sorted(missing) if len(missing) == 1 else []
 
 
 def unlike_before(traffic: Traffic, program: Program, progress: tuple[Progress, ...]) -> dict[int, int]:

@@ -26,7 +26,7 @@ def unexplained(job: Job, features: Features) -> str | None:
     durations = features.duration_ns[usable_iterations(features)].astype(np.float64)
     if len(durations) < _MIN_ITERATIONS:
         return f"{job.id} shows {max(0, len(durations))} whole iterations, too few to say whether it is slow"
-    rise = _lasting_rise(durations)
+    rise = lasting_rise(durations, _MIN_RISE, _SURE_Z)
     if rise is None:
         return None
     onset, before, after = rise
@@ -37,9 +37,16 @@ def unexplained(job: Job, features: Features) -> str | None:
     )
 
 
-def _lasting_rise(durations: NDArray[np.float64]) -> tuple[int, float, float] | None:
-    """Onset, time before and time after of a clear and lasting rise of the iteration time, if any."""
+def lasting_rise(
+    durations: NDArray[np.float64], least: float, sure_z: float
+) -> tuple[int, float, float] | None:
+    """Onset, time before and time after of a clear and lasting rise of the iteration time, if any.
+
+    ``least`` is the smallest rise that counts, as a share; ``sure_z`` how many standard errors it has to be.
+    """
     n = len(durations)
+    if n < 2 * _MIN_SIDE:
+        return None
     total = np.r_[0.0, np.cumsum(np.minimum(durations, np.quantile(durations, 0.9)))]
     onsets = np.arange(_MIN_SIDE, n - _MIN_SIDE + 1)
     gain = (total[n] - total[onsets]) / (n - onsets) - total[onsets] / onsets
@@ -50,6 +57,6 @@ def _lasting_rise(durations: NDArray[np.float64]) -> tuple[int, float, float] | 
     noise = max(float(np.quantile(residual, 0.9)) / _SIGMA_OF_P90, 1e-3 * usual)
     z = (now - usual) / (_MEDIAN_EFFICIENCY * noise * sqrt(1 / len(before) + 1 / len(after)))
     apart = float(np.mean(after > np.quantile(before, 0.9)))
-    if now < (1 + _MIN_RISE) * usual or z < _SURE_Z or apart < _APART:
+    if now < (1 + least) * usual or z < sure_z or apart < _APART:
         return None
     return onset, usual, now

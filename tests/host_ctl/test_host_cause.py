@@ -35,14 +35,19 @@ def make_late(
     made.excess["host"][meant & (made.src == member)] = late_ns
 
 
-def cause(made: Replay, inside: tuple[int, int] = WHOLE, members: tuple[int, ...] = (1,)) -> str:
-    """What is said to keep the members."""
-    return host_cause(made, members, inside)[0]
+def cause(
+    made: Replay,
+    inside: tuple[int, int] = WHOLE,
+    members: tuple[int, ...] = (1,),
+    excess_ns: float = float("inf"),
+) -> str:
+    """What is said to keep the members, whose lateness costs ``excess_ns`` per iteration."""
+    return host_cause(made, members, inside, excess_ns)[0]
 
 
 def figures(made: Replay) -> dict[str, float]:
     """The evidence for member 1's lateness."""
-    return {e.metric: e.value for e in host_cause(made, (1,), WHOLE)[2]}
+    return {e.metric: e.value for e in host_cause(made, (1,), WHOLE, LATE)[2]}
 
 
 def test_lateness_at_few_places_that_stay_is_slow_computing() -> None:
@@ -130,9 +135,29 @@ def test_a_machine_of_several_nics_is_late_at_the_places_of_all_of_them() -> Non
     made = grid([*RING, (3, 4), (4, 5), (5, 3)], ITERATIONS, PLACES)
     make_late(made, 1, range(ITERATIONS), [0])
     make_late(made, 4, range(ITERATIONS), [1])
-    _, _, evidence = host_cause(made, (1, 4), WHOLE)
+    _, _, evidence = host_cause(made, (1, 4), WHOLE, LATE)
     assert evidence[0].value == 2
     assert cause(made, members=(1, 4)) == "compute_slow"
+
+
+def test_which_rail_shows_first_that_a_machine_is_late_does_not_matter() -> None:
+    made = grid([*RING, (3, 4), (4, 5), (5, 3)], ITERATIONS, PLACES)
+    for iteration in range(ITERATIONS):
+        make_late(made, (1, 4)[iteration % 2], [iteration], [0, 20])
+    assert cause(made, members=(1, 4)) == "compute_slow"
+
+
+def test_where_sends_before_computing_explain_the_cost_grants_at_changing_places_say_nothing() -> None:
+    made = job()
+    make_late(made, 1, range(ITERATIONS), [0, 20])
+    made._messages["posted"] = made.start_ns - US
+    rng = np.random.default_rng(3)
+    for iteration in range(ITERATIONS):
+        place = rng.choice(PLACES, 1)
+        late = (made.dst == 1) & (made.iteration == iteration) & np.isin(made.place, place)
+        made.excess["credit"][late] = 50 * LATE
+    assert cause(made, excess_ns=2 * LATE) == "compute_slow"
+    assert cause(made, excess_ns=50 * LATE) == "cpu_contention"
 
 
 def test_lateness_that_many_messages_share_counts_with_the_first_of_them() -> None:

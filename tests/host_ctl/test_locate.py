@@ -53,6 +53,14 @@ def test_losses_before_a_tap_are_that_nics_own() -> None:
     assert where.nic[1] > 0.99
 
 
+def test_what_passes_clears_a_nic_when_nothing_passes_a_dead_link() -> None:
+    sent, lost = {(0, 1): 1, (0, 2): 1, (1, 2): 0, (2, 0): 0}, {(0, 1): 1}
+    assert locate_losses(sent, lost, {}).nic[1] < 0.8
+    where = locate_losses(sent, lost, {}, dead=True)
+    assert where.nic[0] == 1
+    assert where.nic[1] >= 0.8
+
+
 def test_a_single_pair_of_nics_leaves_both_ends() -> None:
     where = locate_losses({(0, 1): 10_000, (1, 0): 10_000}, {(0, 1): 50}, {})
     (_, first), (_, second) = where.nics

@@ -12,6 +12,7 @@ from bench.controller import report_controller
 from bench.dpu import report_dpu
 from bench.fidelity.report import DEFAULT_CLUSTER_SIZE, report_fidelity
 from bench.figures.report import report_figures
+from bench.fingerprints import report_fingerprints
 from bench.inputs import BenchInput, given_captures, simulated_captures
 from bench.offline import OfflineResult, measure_offline
 from bench.peers.report import report_peers
@@ -36,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
             return report_reality(options.captures, twin=options.twin, as_json=options.json)
         if options.command == "simulator":
             return report_speed(as_json=options.json)
+        if options.command == "fingerprints":
+            return report_fingerprints(as_json=options.json)
         if options.command == "picture":
             return report_picture(options.scenario, options.seed, options.out)
         if options.command == "figures":
@@ -88,6 +91,8 @@ def _parser() -> argparse.ArgumentParser:
     reality.add_argument("--json", action="store_true", help="print the result as JSON")
     simulator = commands.add_parser("simulator", help="speed and memory of the default scenario, by mode")
     simulator.add_argument("--json", action="store_true", help="print the result as JSON")
+    prints = commands.add_parser("fingerprints", help="hashes of simulated runs, to compare two versions")
+    prints.add_argument("--json", action="store_true", help="print the result as JSON")
     picture = commands.add_parser("picture", help="one simulated iteration of all NICs as a PNG")
     picture.add_argument("scenario", help="a name of pulse sim list")
     picture.add_argument("--seed", type=int, default=1, help="seed of the scenario (%(default)s)")

@@ -115,6 +115,7 @@ def run(
     stops = any(fault.kind in STOPS_JOB for fault in scenario.faults)
     tail_ns = int(stream(scenario.seed, "tail").integers(5_000_000, 30_000_000))
     training = trains(setting.world)
+    steered = scenario.capture.kind is CaptureKind.STEERED
     simulation = Simulation(
         setting.tables,
         seed=scenario.seed & (1 << 64) - 1,
@@ -122,6 +123,9 @@ def run(
         tail_ns=tail_ns if training else scenario.watch_ns + START_NS,
         watch_ns=scenario.watch_ns if stops else None,
         tapped=sink is not None,
+        # A copy never overtakes the one before it, though a steered tap passes over that.
+        sent_middles=not steered or scenario.clock.tx_stamp is TxStamp.COPY,
+        received_middles=not steered,
     )
     if sink is None:
         _advance(simulation, setting, lambda _: None, progress, longest_stretch_ns)

@@ -317,18 +317,18 @@ def _capture(text: str) -> tuple[CaptureKind, int]:
 def fresh_folder(folder: Path, needed_bytes: int) -> Iterator[None]:
     """A folder for a run, gone again when nothing was written; raises first what would fail in its middle."""
     is_new = not folder.exists()
-    if folder.exists() and not folder.is_dir():
+    if not is_new and not folder.is_dir():
         raise UsageError(f"--out {folder}: is no folder")
-    if folder.is_dir() and any(folder.iterdir()):
+    if not is_new and any(folder.iterdir()):
         raise UsageError(f"--out {folder}: is not empty; give a new folder, or empty it")
     folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if needed_bytes + _RESERVE_BYTES > free:
-        raise UsageError(
-            f"--out {folder}: about {_size(needed_bytes)} are needed and {_size(free)} free; give another "
-            "folder, fewer --steps, a larger --scale, --capture steered or --format frames"
-        )
     try:
+        free = shutil.disk_usage(folder).free
+        if needed_bytes + _RESERVE_BYTES > free:
+            raise UsageError(
+                f"--out {folder}: about {_size(needed_bytes)} are needed and {_size(free)} free; give "
+                "another folder, fewer --steps, a larger --scale, --capture steered or --format frames"
+            )
         yield
     except BaseException:
         if is_new:

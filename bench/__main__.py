@@ -12,11 +12,13 @@ from bench.controller import report_controller
 from bench.dpu import report_dpu
 from bench.fidelity.report import DEFAULT_CLUSTER_SIZE, report_fidelity
 from bench.figures.report import report_figures
+from bench.fingerprints import report_fingerprints
 from bench.inputs import BenchInput, given_captures, simulated_captures
 from bench.offline import OfflineResult, measure_offline
 from bench.peers.report import report_peers
 from bench.picture import report_picture
 from bench.reality import report_reality
+from bench.scenarios.once import report_once
 from bench.segmentation import report_segmentation
 from bench.simulator import report_modes, report_speed
 from bench.tshark import measure_tshark
@@ -36,6 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
             return report_reality(options.captures, twin=options.twin, as_json=options.json)
         if options.command == "simulator":
             return report_speed(as_json=options.json)
+        if options.command == "fingerprints":
+            return report_fingerprints(as_json=options.json)
+        if options.command == "catalogue":
+            return report_once(options.seed, options.scenario, options.capture, as_json=options.json)
         if options.command == "picture":
             return report_picture(options.scenario, options.seed, options.out)
         if options.command == "figures":
@@ -88,6 +94,15 @@ def _parser() -> argparse.ArgumentParser:
     reality.add_argument("--json", action="store_true", help="print the result as JSON")
     simulator = commands.add_parser("simulator", help="speed and memory of the default scenario, by mode")
     simulator.add_argument("--json", action="store_true", help="print the result as JSON")
+    prints = commands.add_parser("fingerprints", help="hashes of simulated runs, to compare two versions")
+    prints.add_argument("--json", action="store_true", help="print the result as JSON")
+    once = commands.add_parser("catalogue", help="every scenario once: allowed, said, right or not")
+    once.add_argument("--seed", type=int, default=3, help="seed of the runs (%(default)s)")
+    once.add_argument("--scenario", nargs="*", default=[], help="only these scenarios")
+    once.add_argument(
+        "--capture", choices=("messages", "trains"), default="messages", help="how it is simulated"
+    )
+    once.add_argument("--json", action="store_true", help="print the result as JSON")
     picture = commands.add_parser("picture", help="one simulated iteration of all NICs as a PNG")
     picture.add_argument("scenario", help="a name of pulse sim list")
     picture.add_argument("--seed", type=int, default=1, help="seed of the scenario (%(default)s)")

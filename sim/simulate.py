@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pulse_native import PacketBatch
 from pulse_native._sim import SentStamp, Sightings, Simulation, Tap, TapMode
@@ -44,6 +44,25 @@ class Sink(Protocol):
 
     def close(self, end_ns: int) -> None:
         """The capture is over at ``end_ns`` of true time since the simulation began."""
+
+
+@runtime_checkable
+class TimedSink(Sink, Protocol):
+    """A sink that is told how time passes, also while no packet comes."""
+
+    def reach(self, now_ns: int) -> None:
+        """What was captured until ``now_ns``, but for the last milliseconds, has been taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """Makes a simulation wait: ``reached`` is told after every stretch how many ns are over since its begin.
+
+    It is called from the thread that runs the simulation, which goes on when it returns.
+    """
+
+    reached: Callable[[int], None]
+    longest_stretch_ns: int = _LARGEST_STRETCH_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +117,13 @@ def prepare(scenario: Scenario, programs: ProgramSource | None = None) -> Settin
     return Setting(world, world.plan.tables(), armed, clocks, epoch_ns, expected_ns, limit_ns)
 
 
+def moved_to(setting: Setting, epoch_ns: int) -> Setting:
+    """The same run, begun at another time."""
+    later_ns = epoch_ns - setting.epoch_ns
+    clocks = tuple(clock.moved_by(later_ns) for clock in setting.clocks)
+    return replace(setting, epoch_ns=epoch_ns, clocks=clocks)
+
+
 def simulate(scenario: Scenario, sink: Sink | None = None, progress: Progress | None = None) -> Outcome:
     """Run ``scenario`` to its end; without a sink nothing is captured."""
     setting = prepare(scenario)
@@ -108,13 +134,14 @@ def run(
     setting: Setting,
     sink: Sink | None,
     progress: Progress | None = None,
-    longest_stretch_ns: int = _LARGEST_STRETCH_NS,
+    pacing: Pacing | None = None,
 ) -> Outcome:
     """Run a planned scenario to its end; the sink gets the packets of at most one stretch at a time."""
     scenario = setting.world.scenario
     stops = any(fault.kind in STOPS_JOB for fault in scenario.faults)
     tail_ns = int(stream(scenario.seed, "tail").integers(5_000_000, 30_000_000))
     training = trains(setting.world)
+    steered = scenario.capture.kind is CaptureKind.STEERED
     simulation = Simulation(
         setting.tables,
         seed=scenario.seed & (1 << 64) - 1,
@@ -122,50 +149,58 @@ def run(
         tail_ns=tail_ns if training else scenario.watch_ns + START_NS,
         watch_ns=scenario.watch_ns if stops else None,
         tapped=sink is not None,
+        # A copy never overtakes the one before it, though a steered tap passes over that.
+        sent_middles=not steered or scenario.clock.tx_stamp is TxStamp.COPY,
+        received_middles=not steered,
     )
+
+    def told(running: Simulation) -> None:
+        if progress is not None:
+            progress(min(1.0, running.now_ns / setting.expected_ns))
+        if pacing is not None:
+            pacing.reached(running.now_ns)
+
+    longest_stretch_ns = _LARGEST_STRETCH_NS if pacing is None else pacing.longest_stretch_ns
     if sink is None:
-        _advance(simulation, setting, lambda _: None, progress, longest_stretch_ns)
+        _advance(simulation, told, longest_stretch_ns)
         lost: tuple[int, ...] = ()
     else:
-        lost = _with_taps(simulation, setting, sink, progress, longest_stretch_ns)
+        lost = _with_taps(simulation, setting, sink, told, longest_stretch_ns)
     return Outcome(setting, simulation, simulation.now_ns, lost)
 
 
 def _advance(
-    simulation: Simulation,
-    setting: Setting,
-    after_stretch: Callable[[Simulation], None],
-    progress: Progress | None,
-    longest_stretch_ns: int,
+    simulation: Simulation, after_stretch: Callable[[Simulation], None], longest_stretch_ns: int
 ) -> None:
     """Run in stretches of bounded work, so that little waits in memory at any time."""
     goes_on = True
     while goes_on:
         goes_on = simulation.advance(simulation.now_ns + longest_stretch_ns, _EVENTS_PER_STRETCH)
         after_stretch(simulation)
-        if progress is not None:
-            progress(min(1.0, simulation.now_ns / setting.expected_ns))
 
 
 def _with_taps(
     simulation: Simulation,
     setting: Setting,
     sink: Sink,
-    progress: Progress | None,
+    told: Callable[[Simulation], None],
     longest_stretch_ns: int,
 ) -> tuple[int, ...]:
     """The engine runs in this thread, taps and sink in another, a few stretches behind."""
     taps = make_taps(setting)
-    waiting: queue.Queue[Sightings | None] = queue.Queue(_STRETCHES_AHEAD)
+    waiting: queue.Queue[tuple[Sightings, int] | None] = queue.Queue(_STRETCHES_AHEAD)
     failures: list[BaseException] = []
     given_up = threading.Event()
 
     def work() -> None:
         try:
-            while (sightings := waiting.get()) is not None:
+            while (stretch := waiting.get()) is not None:
+                sightings, now_ns = stretch
                 for nic, tap in taps.items():
                     if not given_up.is_set():
                         sink.take(nic, tap.expand(sightings))
+                if isinstance(sink, TimedSink):
+                    sink.reach(now_ns)
             if given_up.is_set():
                 return
             for nic, tap in taps.items():
@@ -178,12 +213,13 @@ def _with_taps(
     def hand_over(running: Simulation) -> None:
         if failures:
             raise failures[0]
-        waiting.put(running.take_sightings())
+        waiting.put((running.take_sightings(), running.now_ns))
+        told(running)
 
     worker = threading.Thread(target=work, name="taps")
     worker.start()
     try:
-        _advance(simulation, setting, hand_over, progress, longest_stretch_ns)
+        _advance(simulation, hand_over, longest_stretch_ns)
     except BaseException:
         given_up.set()
         raise

@@ -17,7 +17,7 @@ from dpu_app.meter.metering import MeteringConfig
 from dpu_app.wire.frame import Frame, encode_frame
 from dpu_app.wire.tables import SERIES, TABLE_DTYPES, Section, Tables
 from pulse_native import PacketBatch
-from sim.output.sinks import SoftwareDpu
+from sim.output.sinks import DpuOptions, SoftwareDpu
 from sim.scenarios.catalogue import Order, build
 from sim.scenarios.presets import DEFAULT_CLUSTER
 from sim.simulate import Setting, prepare, run
@@ -79,7 +79,9 @@ class _OneNic:
     def __init__(self, setting: Setting, windows_ns: tuple[int, ...]) -> None:
         nic = next(nic for nic in setting.world.nics if nic.machine == _MACHINE and nic.rail == 0)
         self._number = nic.number
-        self._dpus = {ns: SoftwareDpu(setting, nic, MeteringConfig(window_ns=ns)) for ns in windows_ns}
+        self._dpus = {
+            ns: SoftwareDpu(setting, nic, DpuOptions(MeteringConfig(window_ns=ns))) for ns in windows_ns
+        }
         self._frames: dict[int, list[Frame]] = {ns: [] for ns in windows_ns}
 
     def take(self, nic: int, batch: PacketBatch) -> None:

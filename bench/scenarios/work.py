@@ -20,7 +20,7 @@ from dpu_app.wire.frame_file import SUFFIX
 from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.diagnose.verdict import Verdict
 from sim.output.records import records_of
-from sim.output.sinks import FrameSink
+from sim.output.sinks import DpuOptions, FrameSink
 from sim.output.truth import Truth, collect
 from sim.simulate import Setting, prepare, run
 from sim.spec import stream
@@ -56,7 +56,9 @@ def capture(case: Case, folder: Path) -> tuple[Setting, Truth]:
     """Simulate a case and write its frames, and nothing else, into a folder."""
     setting = prepare(scenario_of(case))
     window_ns = _WINDOWS.get(case.variant or "")
-    sink = FrameSink(setting, folder, None if window_ns is None else MeteringConfig(window_ns=window_ns))
+    sink = FrameSink(
+        setting, folder, None if window_ns is None else DpuOptions(MeteringConfig(window_ns=window_ns))
+    )
     outcome = run(setting, sink)
     return setting, collect(outcome, records_of(outcome), sink.names)
 

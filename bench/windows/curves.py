@@ -13,7 +13,7 @@ from bench.windows.wavesketch import REPORT_WINDOWS
 from dpu_app.meter.metering import MeteringConfig
 from dpu_app.wire.frame import Frame
 from pulse_native import PacketBatch
-from sim.output.sinks import SoftwareDpu
+from sim.output.sinks import DpuOptions, SoftwareDpu
 from sim.scenarios.catalogue import Order, build
 from sim.scenarios.presets import DEFAULT_CLUSTER
 from sim.simulate import Setting, prepare, run
@@ -40,7 +40,7 @@ class _OneNic:
 
     def __init__(self, setting: Setting) -> None:
         config = MeteringConfig(window_ns=WINDOW_NS, window_budget_bytes=64 << 20)
-        self._dpu = SoftwareDpu(setting, setting.world.nics[_NIC], config)
+        self._dpu = SoftwareDpu(setting, setting.world.nics[_NIC], DpuOptions(config))
         self.frames: list[Frame] = []
 
     def take(self, nic: int, batch: PacketBatch) -> None:

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -18,10 +18,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dpu_app.meter.metering import MeteringConfig
 from host_ctl.cli.output import write
+from host_ctl.cli.sim_publish import publish_run, target_of
 from host_ctl.errors import OutputError, UsageError
 from sim.allowed import ALLOWED
-from sim.output.run import OutputForm, run_scenario
+from sim.output.run import OutputForm, write_run
+from sim.output.sinks import DpuOptions
 from sim.output.truth import Truth
 from sim.scenarios.catalogue import CATALOGUE, TWO_FAULTS, Choice, Order, build
 from sim.scenarios.cluster_file import ClusterSpec, read_cluster, to_toml
@@ -29,12 +32,14 @@ from sim.scenarios.effects import Entry
 from sim.scenarios.estimate import capture_bytes, packet_views
 from sim.scenarios.preset_jobs import PRESETS
 from sim.scenarios.presets import DEFAULT_CLUSTER, NOISES, with_workload
+from sim.simulate import prepare
 from sim.spec import CaptureKind, Scenario, SimulationError, TxStamp
 
 _PIPED_WIDTH = 160
 _SMALL_BYTES = 1 << 30  # captures up to this size are written unless asked otherwise
 _FRAME_BYTES_PER_PACKET = 1  # at large scale; measured 0.8
 _RESERVE_BYTES = 64 << 20
+_INTERVALS_S = (0.01, 60.0)  # as the DPU service takes them
 
 sim_app = typer.Typer(
     help="Simulate training jobs with faults, as packets at every NIC.", no_args_is_help=False
@@ -197,8 +202,29 @@ def run_one(
         OutputForm | None,
         typer.Option("--format", help="What is written per NIC; default pcap up to 1 GB, else frames."),
     ] = None,
+    interval: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="A frame for each interval; default 1.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Publish the frames to a controller too.")
+    ] = None,
+    certs: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Certificates of pulse certs; without: plain text.")
+    ] = None,
+    server_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name in the controller's certificate; default HOST.")
+    ] = None,
+    pace: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Publish X simulated seconds per second; default: as taken."),
+    ] = None,
 ) -> None:
     """Simulate one scenario and write one file per NIC, and what really happened (truth.json, slots.npz)."""
+    target = target_of(to, certs, server_name, pace)
+    if target is not None or interval is not None:
+        if form is OutputForm.PCAP:
+            raise UsageError("--to and --interval are for frames: leave --format pcap out")
+        form = OutputForm.FRAMES
     with errors():
         choice = Choice(machine, nic, severity, onset, duration)
         made = build(Order(scenario, seed, _cluster(cluster, noise), workload, steps, scale, choice))
@@ -206,12 +232,28 @@ def run_one(
         views, folder = packet_views(made), out or Path(f"{scenario}-{seed}")
         size = capture_bytes(made, views)
         chosen = form or (OutputForm.PCAP if size <= _SMALL_BYTES else OutputForm.FRAMES)
-        check_folder(folder, size if chosen is OutputForm.PCAP else views * _FRAME_BYTES_PER_PACKET)
-        with progress_bar(views) as told:
-            truth = run_scenario(made, folder, counterfactual, told, chosen)
+        needed = size if chosen is OutputForm.PCAP else views * _FRAME_BYTES_PER_PACKET
+        with fresh_folder(folder, needed), progress_bar(views) as told:
+            if target is None:
+                sent = ""
+                truth = write_run(prepare(made), folder, counterfactual, told, chosen, dpu_options(interval))
+            else:
+                truth, sent = publish_run(
+                    made, folder, counterfactual, told, target, dpu_options(interval), pace
+                )
     if chosen is not form and chosen is OutputForm.FRAMES:
         write(f"captures would take {_size(size)}, so frames were written; --format pcap writes captures\n")
-    write(summary(folder, truth, chosen))
+    write(sent + summary(folder, truth, chosen))
+
+
+def dpu_options(interval_s: float | None) -> DpuOptions:
+    """What software DPUs are told."""
+    if interval_s is None:
+        return DpuOptions()
+    least, most = _INTERVALS_S
+    if not least <= interval_s <= most:
+        raise UsageError(f"--interval {interval_s:g}: expected {least:g} to {most:g} seconds")
+    return DpuOptions(MeteringConfig(interval_ns=round(interval_s * 1e9)))
 
 
 @contextmanager
@@ -271,19 +313,28 @@ def _capture(text: str) -> tuple[CaptureKind, int]:
     raise UsageError(f"--capture {text}: expected all, steered or sampled:K, K a power of two")
 
 
-def check_folder(folder: Path, needed_bytes: int) -> None:
-    """Raise before a long run what would fail in its middle."""
-    if folder.exists() and not folder.is_dir():
+@contextmanager
+def fresh_folder(folder: Path, needed_bytes: int) -> Iterator[None]:
+    """A folder for a run, gone again when nothing was written; raises first what would fail in its middle."""
+    is_new = not folder.exists()
+    if not is_new and not folder.is_dir():
         raise UsageError(f"--out {folder}: is no folder")
-    if folder.is_dir() and any(folder.iterdir()):
+    if not is_new and any(folder.iterdir()):
         raise UsageError(f"--out {folder}: is not empty; give a new folder, or empty it")
     folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if needed_bytes + _RESERVE_BYTES > free:
-        raise UsageError(
-            f"--out {folder}: about {_size(needed_bytes)} are needed and {_size(free)} free; give another "
-            "folder, fewer --steps, a larger --scale, --capture steered or --format frames"
-        )
+    try:
+        free = shutil.disk_usage(folder).free
+        if needed_bytes + _RESERVE_BYTES > free:
+            raise UsageError(
+                f"--out {folder}: about {_size(needed_bytes)} are needed and {_size(free)} free; give "
+                "another folder, fewer --steps, a larger --scale, --capture steered or --format frames"
+            )
+        yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # what is not empty stays
+                folder.rmdir()
+        raise
 
 
 def _size(count: int) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from host_ctl.cli.output import write
-from host_ctl.cli.sim import check_folder, errors, progress_bar, summary
+from host_ctl.cli.sim import errors, fresh_folder, progress_bar, summary
 from host_ctl.errors import UsageError
 from sim.live.run import LiveDevice, LiveRun, live_truth, run_live
 from sim.output.run import OutputForm, write_run
@@ -55,8 +55,7 @@ def replay(
         layout = layout_of(recorded, gpus_per_machine, tensor_ranks)
         job = Replay(recorded, MODELS[model.value], layout, Scaling(time_scale, size_scale), steps)
         setting = prepare_replay(job, seed)
-        check_folder(folder, 0)
-        with progress_bar(None) as told:
+        with fresh_folder(folder, 0), progress_bar(None) as told:
             truth = write_run(setting, folder, progress=told, form=form)
         slowed = [f"node{machine}" for machine in job.slowed_machines]
         truth.data["replay"] = {"trace": trace.name, "model": model.value, "slowed_machines": slowed}

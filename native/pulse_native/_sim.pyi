@@ -95,6 +95,8 @@ class Simulation:
         tail_ns: int,
         watch_ns: int | None = None,
         tapped: bool = True,
+        sent_middles: bool = True,
+        received_middles: bool = True,
     ) -> None: ...
     def advance(self, until_ns: int, max_events: int = ...) -> bool:
         """Run up to a time or for so many events; False when the simulation is over. Releases the GIL."""

@@ -2,9 +2,14 @@
 //
 // The event queue: events in the order of their times, equal times in the order
 // in which they were asked for.
+//
+// Most events are due within microseconds. A wheel of short slots holds them
+// unsorted, a slot is sorted when its turn comes; what is due later waits in a heap.
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -47,10 +52,17 @@ struct Event {
 
 class EventQueue {
  public:
+  EventQueue() { heads_.fill(kNone); }
+
   [[nodiscard]] Picoseconds now() const noexcept { return now_; }
-  [[nodiscard]] bool empty() const noexcept { return heap_.empty(); }
-  [[nodiscard]] Picoseconds next_time() const noexcept { return heap_.front().time_ps; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] std::uint64_t count() const noexcept { return asked_; }
+
+  // Of a queue that is not empty.
+  [[nodiscard]] Picoseconds next_time() {
+    if (current_.empty()) open_next_slot();
+    return current_.back().time_ps;
+  }
 
   // A time in the past means now.
   void at(Picoseconds time_ps, EventKind kind, std::uint32_t subject, std::uint32_t detail = 0) {
@@ -62,12 +74,12 @@ class EventQueue {
     at(now_ + delay_ps, kind, subject, detail);
   }
 
-  // Takes the next event and stands at its time.
+  // Takes the next event of a queue that is not empty and stands at its time.
   Event pop() {
-    const Event first = heap_.front();
-    const Event last = heap_.back();
-    heap_.pop_back();
-    if (!heap_.empty()) sift_down(last);
+    if (current_.empty()) open_next_slot();
+    const Event first = current_.back();
+    current_.pop_back();
+    --size_;
     now_ = first.time_ps;
     return first;
   }
@@ -75,43 +87,90 @@ class EventQueue {
   void stand_at(Picoseconds time_ps) noexcept { now_ = std::max(now_, time_ps); }
 
  private:
-  static constexpr std::size_t kWays = 4;  // children of a node: fewer cache misses than a binary heap
+  static constexpr unsigned kSlotBits = 16;  // a slot lasts 2^16 ps
+  static constexpr std::size_t kSlots = 4096;
+  static constexpr std::size_t kWords = kSlots / 64;
+  static constexpr std::uint32_t kNone = 0xffff'ffff;
 
-  [[nodiscard]] static bool before(const Event& a, const Event& b) noexcept {
-    return a.time_ps != b.time_ps ? a.time_ps < b.time_ps : a.order < b.order;
+  struct Node {
+    Event event;
+    std::uint32_t next = kNone;  // of the same slot, or unused
+  };
+
+  [[nodiscard]] static bool later(const Event& a, const Event& b) noexcept {
+    return a.time_ps != b.time_ps ? a.time_ps > b.time_ps : a.order > b.order;
   }
 
   void push(const Event& event) {
-    std::size_t at = heap_.size();
-    heap_.push_back(event);
-    while (at > 0) {
-      const std::size_t parent = (at - 1) / kWays;
-      if (!before(event, heap_[parent])) break;
-      heap_[at] = heap_[parent];
-      at = parent;
+    ++size_;
+    const Picoseconds slot = event.time_ps >> kSlotBits;
+    if (slot <= open_slot_) {
+      current_.insert(std::ranges::lower_bound(current_, event, later), event);
+    } else if (slot < open_slot_ + static_cast<Picoseconds>(kSlots)) {
+      put_in_slot(event);
+    } else {
+      far_.push_back(event);
+      std::ranges::push_heap(far_, later);
     }
-    heap_[at] = event;
   }
 
-  void sift_down(const Event& event) {
-    const std::size_t size = heap_.size();
-    std::size_t at = 0;
-    for (;;) {
-      const std::size_t first = at * kWays + 1;
-      if (first >= size) break;
-      std::size_t best = first;
-      const std::size_t end = std::min(first + kWays, size);
-      for (std::size_t child = first + 1; child < end; ++child) {
-        if (before(heap_[child], heap_[best])) best = child;
-      }
-      if (!before(heap_[best], event)) break;
-      heap_[at] = heap_[best];
-      at = best;
+  void put_in_slot(const Event& event) {
+    const std::size_t place = static_cast<std::size_t>(event.time_ps >> kSlotBits) % kSlots;
+    std::uint32_t node = unused_;
+    if (node == kNone) {
+      node = static_cast<std::uint32_t>(nodes_.size());
+      nodes_.emplace_back();
+    } else {
+      unused_ = nodes_[node].next;
     }
-    heap_[at] = event;
+    nodes_[node] = {event, heads_[place]};
+    heads_[place] = node;
+    filled_[place / 64] |= std::uint64_t{1} << place % 64;
+    ++in_slots_;
   }
 
-  std::vector<Event> heap_;
+  // Moves the events of the earliest slot that has any to `current_`, the next one last.
+  void open_next_slot() {
+    open_slot_ = in_slots_ > 0 ? next_filled() : far_.front().time_ps >> kSlotBits;
+    // The wheel has turned: what waits for later may fit onto it now.
+    while (!far_.empty() && far_.front().time_ps >> kSlotBits < open_slot_ + static_cast<Picoseconds>(kSlots)) {
+      put_in_slot(far_.front());
+      std::ranges::pop_heap(far_, later);
+      far_.pop_back();
+    }
+    const std::size_t place = static_cast<std::size_t>(open_slot_) % kSlots;
+    for (std::uint32_t node = heads_[place]; node != kNone;) {
+      current_.push_back(nodes_[node].event);
+      const std::uint32_t next = nodes_[node].next;
+      nodes_[node].next = unused_;
+      unused_ = node;
+      node = next;
+      --in_slots_;
+    }
+    heads_[place] = kNone;
+    filled_[place / 64] &= ~(std::uint64_t{1} << place % 64);
+    if (current_.size() > 1) std::ranges::sort(current_, later);
+  }
+
+  // The first slot behind the open one that holds events; one does.
+  [[nodiscard]] Picoseconds next_filled() const noexcept {
+    const auto begin = static_cast<std::size_t>(open_slot_ + 1) % kSlots;
+    std::size_t word = begin / 64;
+    std::uint64_t bits = filled_[word] & ~std::uint64_t{0} << begin % 64;
+    while (bits == 0) bits = filled_[word = (word + 1) % kWords];
+    const std::size_t place = word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
+    return open_slot_ + 1 + static_cast<Picoseconds>((place + kSlots - begin) % kSlots);
+  }
+
+  std::vector<Event> current_;  // of the open slot and before it, the next one last
+  std::array<std::uint32_t, kSlots> heads_{};
+  std::array<std::uint64_t, kWords> filled_{};
+  std::vector<Node> nodes_;
+  std::vector<Event> far_;  // a heap, the earliest in front
+  std::uint32_t unused_ = kNone;
+  std::size_t in_slots_ = 0;
+  std::size_t size_ = 0;
+  Picoseconds open_slot_ = 0;
   std::uint64_t asked_ = 0;
   Picoseconds now_ = 0;
 };

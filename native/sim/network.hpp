@@ -12,6 +12,7 @@
 // paths with competition, loss or a slow receiver every packet goes by itself.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -73,9 +74,12 @@ class Network {
   void on_event(const Event& event);
   void act(const ActionPlan& action);
 
-  // Moves what has passed the NIC's tap into `taken`. Nothing is noted unless `tapped`.
+  // Moves what has passed the NIC's tap into `taken`, whose content goes. Nothing is noted unless `tapped`.
   void take_sightings(std::uint32_t number, std::vector<Sighting>& taken);
   void set_tapped(bool tapped) noexcept { tapped_ = tapped; }
+  // Whether runs inside of a message, neither its first nor its last packet among them, are noted: steered taps pass
+  // over them.
+  void note_middles(bool sent, bool received) noexcept { middles_ = {received, sent}; }
   // No sighting to come begins before this.
   [[nodiscard]] Picoseconds sighted_until() const;
 
@@ -167,7 +171,8 @@ class Network {
   [[nodiscard]] bool mid_train(const Nic& nic) const;
   bool slip_out(std::uint32_t number, std::uint32_t end);
   void transmit(std::uint32_t number, Segment segment, bool between);
-  void put_on_wire(std::uint32_t number, Segment segment, Picoseconds queued_ps);
+  void put_on_wire(std::uint32_t number, const Segment& segment, Picoseconds queued_ps);
+  void send_over_link(Nic& nic, const Segment& segment, Picoseconds extra_ps);
   void arrive_at_nic(std::uint32_t index);
   void drain(std::uint32_t number);
   void on_drained(std::uint32_t number);
@@ -223,6 +228,7 @@ class Network {
   std::uint64_t pauses_ = 0;
   std::uint64_t marks_ = 0;
   bool tapped_ = true;
+  std::array<bool, 2> middles_{true, true};  // received, sent
 };
 
 }  // namespace pulse::sim

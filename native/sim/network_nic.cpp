@@ -4,6 +4,7 @@
 // and fetches their data a little faster than the port sends; the port follows a
 // few packets behind.
 #include <algorithm>
+#include <utility>
 
 #include "sim/network.hpp"
 
@@ -139,6 +140,7 @@ void Network::transmit(std::uint32_t number, Segment segment, bool between) {
   segment.left_first_ps = segment.first_ps;
   segment.left_last_ps = segment.last_ps;
   const Picoseconds behind_ps = segment.first_ps - queued;  // of the port behind the engine
+  if (nic.loss_before_tap.probability <= 0) return put_on_wire(number, segment, queued);
   for (Segment rest; segment.run.count > 0; segment = rest) {
     rest.run.count = 0;
     lose(nic.loss_before_tap, segment, rest);
@@ -146,7 +148,7 @@ void Network::transmit(std::uint32_t number, Segment segment, bool between) {
   }
 }
 
-void Network::put_on_wire(std::uint32_t number, Segment segment, Picoseconds queued_ps) {
+void Network::put_on_wire(std::uint32_t number, const Segment& segment, Picoseconds queued_ps) {
   Nic& nic = nics_[number];
   see(number, segment, queued_ps, true);
   if (nic.link_down) {
@@ -157,16 +159,22 @@ void Network::put_on_wire(std::uint32_t number, Segment segment, Picoseconds que
   if (plan_.nics[number].jitter_ps > 0) {
     extra += static_cast<Picoseconds>(nic.random.uniform() * static_cast<double>(plan_.nics[number].jitter_ps));
   }
-  for (Segment rest; segment.run.count > 0; segment = rest) {
+  if (nic.loss_on_wire.probability <= 0) return send_over_link(nic, segment, extra);
+  Segment ahead = segment;
+  for (Segment rest; ahead.run.count > 0; ahead = rest) {
     rest.run.count = 0;
-    lose(nic.loss_on_wire, segment, rest);
-    if (segment.run.count == 0) continue;
-    Segment arriving = segment;
-    arriving.first_ps = std::max(segment.first_ps + extra, nic.previous_arrival_ps);
-    arriving.last_ps = std::max(segment.last_ps + extra, arriving.first_ps);
-    nic.previous_arrival_ps = arriving.first_ps;
-    forward(store(arriving));
+    lose(nic.loss_on_wire, ahead, rest);
+    if (ahead.run.count > 0) send_over_link(nic, ahead, extra);
   }
+}
+
+void Network::send_over_link(Nic& nic, const Segment& segment, Picoseconds extra_ps) {
+  const std::uint32_t index = store(segment);
+  Segment& arriving = segments_[index];
+  arriving.first_ps = std::max(segment.first_ps + extra_ps, nic.previous_arrival_ps);
+  arriving.last_ps = std::max(segment.last_ps + extra_ps, arriving.first_ps);
+  nic.previous_arrival_ps = arriving.first_ps;
+  forward(index);
 }
 
 void Network::arrive_at_nic(std::uint32_t index) {
@@ -229,12 +237,15 @@ void Network::forget_future(std::uint32_t number) {
 
 void Network::take_sightings(std::uint32_t number, std::vector<Sighting>& taken) {
   const Picoseconds now = events_.now();
+  std::vector<Sighting>& seen = nics_[number].sightings;
   std::vector<Sighting> open;  // still passing; a failure may cut it short
-  for (const Sighting& sighting : nics_[number].sightings) {
-    const Picoseconds last = sighting.first_ps + sighting.spacing_ps * (sighting.run.count - 1);
-    (last <= now ? taken : open).push_back(sighting);
-  }
-  nics_[number].sightings.swap(open);
+  open.reserve(seen.size());   // the next stretch is likely as long
+  std::erase_if(seen, [&](const Sighting& sighting) {
+    const bool passing = sighting.first_ps + sighting.spacing_ps * (sighting.run.count - 1) > now;
+    if (passing) open.push_back(sighting);
+    return passing;
+  });
+  taken = std::exchange(seen, std::move(open));
 }
 
 void Network::hand_over(std::uint32_t number, std::uint32_t index) {
@@ -245,10 +256,12 @@ void Network::hand_over(std::uint32_t number, std::uint32_t index) {
 }
 
 void Network::see(std::uint32_t number, const Segment& segment, Picoseconds queued_ps, bool sent) {
-  if (!tapped_) return;
-  const std::uint32_t gaps = segment.run.count - 1;
+  const PacketRun& run = segment.run;
+  const bool inside = run.verb < Verb::acknowledge && run.offset > 0 && run.offset + run.count < run.message_packets;
+  if (!tapped_ || (inside && !middles_[sent ? 1 : 0])) return;
+  const std::uint32_t gaps = run.count - 1;
   const Picoseconds spacing = gaps > 0 ? (segment.last_ps - segment.first_ps) / gaps : 0;
-  nics_[number].sightings.push_back({segment.run, segment.first_ps, spacing, queued_ps, sent});
+  nics_[number].sightings.push_back({run, segment.first_ps, spacing, queued_ps, sent});
 }
 
 }  // namespace pulse::sim

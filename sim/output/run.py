@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import mean
 
 from sim.output.records import iteration_times_ms, records_of
-from sim.output.sinks import FrameSink, PcapSink
+from sim.output.sinks import DpuOptions, FrameSink, PcapSink
 from sim.output.slot_truth import write_slots
 from sim.output.truth import Truth, collect
-from sim.simulate import Progress, Setting, prepare, run, simulate, without_faults
+from sim.simulate import Pacing, Progress, Setting, prepare, run, simulate, without_faults
 from sim.spec import Scenario
 
 _MESSAGE_TRAIN = 128
@@ -47,13 +47,15 @@ def write_run(
     counterfactual: bool = False,
     progress: Progress | None = None,
     form: OutputForm = OutputForm.PCAP,
+    options: DpuOptions | None = None,
+    pacing: Pacing | None = None,
 ) -> Truth:
-    """Run a planned scenario and write what ``run_scenario`` writes."""
+    """Run a planned scenario and write what ``run_scenario`` writes; ``options`` are for frames."""
     scenario = setting.world.scenario
     out.mkdir(parents=True, exist_ok=True)
-    sink = PcapSink(setting, out) if form is OutputForm.PCAP else FrameSink(setting, out)
+    sink = PcapSink(setting, out) if form is OutputForm.PCAP else FrameSink(setting, out, options)
     try:
-        outcome = run(setting, sink, progress)
+        outcome = run(setting, sink, progress, pacing)
     except BaseException:
         sink.discard()
         raise

@@ -4,21 +4,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import IO
 
 from dpu_app.meter.metering import Metering, MeteringConfig
-from dpu_app.wire.frame import CaptureKind, CaptureMode, ClockInfo, Frame, NicIdentity
+from dpu_app.wire.frame import CaptureKind, CaptureMode, ClockInfo, Frame, NicIdentity, encode_frame
 from dpu_app.wire.frame_file import SUFFIX, FrameFileWriter
 from pulse_native import PacketBatch
 from pulse_native._sim import CaptureWriter
-from sim.planning.clocks import clock_pairs
+from sim.planning.clocks import ClockReadings
 from sim.planning.world import NicInfo
 from sim.simulate import Setting
 
 _PARTIAL = ".partial"
+_READING_NS = 250_000_000  # between readings of both clocks, as in a DPU's service
+_SETTLE_NS = 20_000_000  # packets may come this much later than they were captured
 
 
 def file_names(setting: Setting, suffix: str) -> dict[int, str]:
@@ -59,7 +63,7 @@ class PcapSink:
         try:
             for number, path in self._files.partial.items():
                 self._writers[number] = CaptureWriter(os.fsencode(path), snap)
-        except OSError:
+        except BaseException:
             self.discard()
             raise
 
@@ -80,44 +84,66 @@ class PcapSink:
         self._files.discard()
 
 
+def identity_of(setting: Setting, nic: NicInfo) -> NicIdentity:
+    """What a DPU calls itself: machine, device, address."""
+    address = IPv6Address(nic.ipv6) if setting.world.scenario.network.ipv6 else IPv4Address(nic.ipv4)
+    return NicIdentity(f"node{nic.machine}", f"mlx5_{nic.rail}", (str(address),))
+
+
+@dataclass(frozen=True, slots=True)
+class DpuOptions:
+    """What software DPUs are told, apart from the scenario.
+
+    ``boot_id`` tells this life of the DPUs from others, ``told`` gets every frame with the number of its NIC.
+    """
+
+    metering: MeteringConfig = field(default_factory=MeteringConfig)
+    boot_id: str | None = None
+    told: Callable[[int, Frame, bytes], None] | None = None
+
+
 class SoftwareDpu:
     """What a DPU would make of one NIC's packets; the meter and frames are those of a real one."""
 
-    def __init__(self, setting: Setting, nic: NicInfo, config: MeteringConfig | None = None) -> None:
-        scenario = setting.world.scenario
+    def __init__(self, setting: Setting, nic: NicInfo, options: DpuOptions | None = None) -> None:
+        scenario, options = setting.world.scenario, options or DpuOptions()
         mode = CaptureMode(CaptureKind(scenario.capture.kind.value), scenario.capture.sample_shift)
-        device = f"mlx5_{nic.rail}" if scenario.nics_per_machine > 1 else ""
-        address = IPv6Address(nic.ipv6) if scenario.network.ipv6 else IPv4Address(nic.ipv4)
-        identity = NicIdentity(f"node{nic.machine}", device, (str(address),))
+        boot_id = options.boot_id or f"sim-{scenario.seed}"
         self._clock = setting.clocks[nic.number]
-        self._metering = Metering(identity, f"sim-{scenario.seed}", mode, ClockInfo("free"), config)
-        pairs = clock_pairs(
-            setting.clocks[nic.number],
-            scenario.clock,
-            scenario.seed,
-            nic.machine,
-            nic.rail,
-            setting.expected_ns,
+        self._metering = Metering(
+            identity_of(setting, nic), boot_id, mode, ClockInfo("free"), options.metering
         )
-        for nic_ns, system_ns in pairs:
-            self._metering.note_clock_pair(nic_ns, system_ns)
+        every_ns = min(_READING_NS, options.metering.interval_ns // 4)
+        self._readings = ClockReadings(self._clock, scenario.seed, nic.machine, nic.rail, every_ns)
 
     def take(self, batch: PacketBatch) -> list[Frame]:
         """Packets in the order of capture; gives the frames that they complete."""
-        return list(self._metering.feed(batch))
+        return [self._with_readings(frame) for frame in self._metering.feed(batch)]
+
+    def reach(self, true_ns: int) -> list[Frame]:
+        """The frames that are complete because so much of true time is over since the simulation began."""
+        return [self._with_readings(frame) for frame in self._metering.advance(self._clock.show(true_ns))]
 
     def finish(self, end_ns: int) -> list[Frame]:
         """The last frames; the capture ran until ``end_ns`` of true time since the simulation began."""
-        return [*self._metering.advance(self._clock.show(end_ns)), *self._metering.finish()]
+        frames = self.reach(end_ns)
+        for frame in map(self._with_readings, self._metering.finish()):
+            frames.append(replace(frame, clock_pairs=(*frame.clock_pairs, self._readings.at(end_ns))))
+        return frames
+
+    def _with_readings(self, frame: Frame) -> Frame:
+        # By the time that the frame covers: where batches begin is the simulation's affair.
+        return replace(frame, clock_pairs=tuple(self._readings.until(frame.end_ns)))
 
 
 class FrameSink:
     """One file of frames per captured NIC in a folder; ``names`` by the NIC's number."""
 
-    def __init__(self, setting: Setting, out: Path, config: MeteringConfig | None = None) -> None:
+    def __init__(self, setting: Setting, out: Path, options: DpuOptions | None = None) -> None:
         self.names = file_names(setting, SUFFIX)
+        self._told = None if options is None else options.told
         self._dpus = {
-            number: SoftwareDpu(setting, setting.world.nics[number], config) for number in self.names
+            number: SoftwareDpu(setting, setting.world.nics[number], options) for number in self.names
         }
         self._files = _Files(out, self.names)
         self._open: dict[int, IO[bytes]] = {}
@@ -126,20 +152,24 @@ class FrameSink:
             for number, path in self._files.partial.items():
                 self._open[number] = path.open("wb")
                 self._writers[number] = FrameFileWriter(self._open[number])
-        except OSError:
+        except BaseException:
             self.discard()
             raise
 
     def take(self, nic: int, batch: PacketBatch) -> None:
         """Measure packets of one NIC and write the frames that they complete."""
-        for frame in self._dpus[nic].take(batch):
-            self._writers[nic].write(frame)
+        self._keep(nic, self._dpus[nic].take(batch))
+
+    def reach(self, now_ns: int) -> None:
+        """Write what is complete without a later packet, if anybody waits for it."""
+        if self._told is not None:
+            for number, dpu in self._dpus.items():
+                self._keep(number, dpu.reach(now_ns - _SETTLE_NS))
 
     def close(self, end_ns: int) -> None:
         """Write the last frames, which tell until when the capture ran, and complete all files."""
         for number, dpu in self._dpus.items():
-            for frame in dpu.finish(end_ns):
-                self._writers[number].write(frame)
+            self._keep(number, dpu.finish(end_ns))
         for file in self._open.values():
             file.close()
         self._files.finish()
@@ -150,3 +180,10 @@ class FrameSink:
             with suppress(OSError):  # what cannot be written any more is not wanted
                 file.close()
         self._files.discard()
+
+    def _keep(self, nic: int, frames: list[Frame]) -> None:
+        for frame in frames:
+            data = encode_frame(frame)
+            self._writers[nic].write_encoded(data)
+            if self._told is not None:
+                self._told(nic, frame, data)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from sim.spec import ClockSpec, stream
 
 TAI_MINUS_UTC_NS = 37_000_000_000
 _WANDER_INTERVAL_NS = 100_000_000
-_PAIR_INTERVAL_NS = 1_000_000_000
 _MAX_POINTS = 1_000  # of one clock, however long the run
 
 
@@ -32,6 +31,11 @@ class NicClock:
         index = max(0, min(len(self.points) - 2, _last_at(self.points, true_ns)))
         (t0, s0), (t1, s1) = self.points[index : index + 2]
         return s0 + round((true_ns - t0) * (s1 - s0) / (t1 - t0))
+
+    def moved_by(self, ns: int) -> NicClock:
+        """The clock with the same errors in a simulation that begins at another time."""
+        points = tuple((true_ns, shown_ns + ns) for true_ns, shown_ns in self.points)
+        return replace(self, start_ns=self.start_ns + ns, points=points)
 
 
 def _last_at(points: tuple[tuple[int, int], ...], true_ns: int) -> int:
@@ -70,21 +74,31 @@ def draw_clock(
     return NicClock(offset_ns, drift_ppm, start_ns, tuple(points))
 
 
-def clock_pairs(
-    clock: NicClock, spec: ClockSpec, seed: int, machine: int, rail: int, length_ns: int
-) -> list[tuple[int, int]]:
-    """Readings (NIC clock, system clock) once a second, as a DPU's service takes them.
+class ClockReadings:
+    """Readings (NIC clock, system clock) at regular times, as a DPU's service takes them.
 
     The system clock of a machine follows true time within 50 us, and a reading takes some microseconds.
     """
-    system = stream(seed, "system clock", machine)
-    error_ns = int(system.normal(0.0, 50_000))
-    rng = stream(seed, "clock pair", machine, rail)
-    pairs = []
-    for true_ns in range(0, max(length_ns, 1), max(_PAIR_INTERVAL_NS, length_ns // _MAX_POINTS)):
-        reading_ns = int(rng.exponential(2_000))
-        pairs.append((clock.show(true_ns), clock.start_ns + true_ns + error_ns + reading_ns))
-    return pairs
+
+    def __init__(self, clock: NicClock, seed: int, machine: int, rail: int, every_ns: int) -> None:
+        self._clock = clock
+        self._error_ns = int(stream(seed, "system clock", machine).normal(0.0, 50_000))
+        self._rng = stream(seed, "clock pair", machine, rail)
+        self._every_ns = every_ns
+        self._next_ns = 0
+
+    def until(self, shown_ns: int) -> list[tuple[int, int]]:
+        """The next readings, those before the NIC's clock shows a time."""
+        readings = []
+        while self._clock.show(self._next_ns) < shown_ns:
+            readings.append(self.at(self._next_ns))
+            self._next_ns += self._every_ns
+        return readings
+
+    def at(self, true_ns: int) -> tuple[int, int]:
+        """One more reading."""
+        reading_ns = int(self._rng.exponential(2_000))
+        return self._clock.show(true_ns), self._clock.start_ns + true_ns + self._error_ns + reading_ns
 
 
 def stamp_noise(spec: ClockSpec) -> dict[str, float]:

@@ -63,8 +63,7 @@ def ring_thread(
     for start in range(0, len(slots), slots_per_round):
         part = slots[start : start + slots_per_round]
         thread += [Step((), (send,), size) for size in part]
-        for _ in range(passes * (ranks - 1) - 1):
-            thread += [Step((receive,), (send,), size) for size in part]
+        thread += [Step((receive,), (send,), size) for size in part] * (passes * (ranks - 1) - 1)
         thread += [Step((receive,), (), size) for size in part]
     return tuple(thread)
 

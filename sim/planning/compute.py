@@ -53,7 +53,7 @@ class ComputeModel:
 
     def duration_ns(self, rank: int, step: int, base_ns: int, first: bool) -> int:
         """Time of one phase of ``base_ns`` on ``rank`` in ``step`` (-1 = warm-up)."""
-        noise = 1.0 + float(np.clip(self._jitter[rank].normal(0.0, self._spec.jitter), -0.3, 0.3))
+        noise = 1.0 + min(max(self._jitter[rank].normal(0.0, self._spec.jitter), -0.3), 0.3)
         scale = self._static[rank] * noise * self._imbalance(rank, step)
         phase = self._next_phase(rank, step)
         for factor in self.factors:

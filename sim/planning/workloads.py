@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -93,16 +93,17 @@ def _compute(part: Part, duration_ns: int, first: bool = False) -> Iterator[Comm
         yield Couple()
 
 
-def bucket_sizes(job: JobSpec, seed: int) -> list[int]:
+@cache
+def bucket_sizes(job: JobSpec, seed: int) -> tuple[int, ...]:
     """Unequal gradient buckets that add up to the job's collective bytes; the same in every step."""
     if job.buckets <= 1:
-        return [job.collective_bytes]
+        return (job.collective_bytes,)
     weights = stream(seed, "buckets").uniform(0.5, 1.5, job.buckets)
-    return [max(4096, int(job.collective_bytes * w) // 4096 * 4096) for w in weights / weights.sum()]
+    return tuple(max(4096, int(job.collective_bytes * w) // 4096 * 4096) for w in weights / weights.sum())
 
 
 def _dp(part: Part, step: int) -> Iterator[Command]:
-    sizes = bucket_sizes(part.job, part.seed)
+    sizes = list(bucket_sizes(part.job, part.seed))
     if step == part.mismatch_step:
         sizes[0] = sizes[0] // 2 // 512 * 512 + 512
     operations = [part.rail_group.all_reduce(part.position, size, part.job.algorithm) for size in sizes]

@@ -191,6 +191,7 @@ def test_a_full_disk_is_told_before_the_run(
     result = pulse("sim", "run", "healthy", "--cluster", cluster, "--out", tmp_path / "full")
     assert result.status == 2
     assert "0 MB free" in result.err
+    assert not (tmp_path / "full").exists()
 
 
 def test_a_disk_that_fills_during_the_run_is_told(
@@ -199,7 +200,7 @@ def test_a_disk_that_fills_during_the_run_is_told(
     def fails(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "node0.pcap")
 
-    monkeypatch.setattr(command, "run_scenario", fails)
+    monkeypatch.setattr(command, "write_run", fails)
     result = pulse("sim", "run", "healthy", "--cluster", cluster, "--out", tmp_path / "run")
     assert result.status == 2
     assert "No space left" in result.err

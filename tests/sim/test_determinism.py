@@ -59,6 +59,22 @@ def test_equal_scenarios_give_equal_files_whatever_stretches_they_run_in(
         assert _files(scenario, tmp_path / f"{events}") == expected
 
 
+@pytest.mark.parametrize("stamp", TxStamp)
+def test_steered_captures_are_the_same_whether_middles_of_messages_are_noted_or_not(
+    stamp: TxStamp, small, tmp_path: Path, monkeypatch
+) -> None:
+    clock = replace(_CLOCK, tx_stamp=stamp)
+    scenario = small(_LOSS, clock=clock, capture=CaptureSpec(CaptureKind.STEERED), train_packets=8)
+    quick = _files(scenario, tmp_path / "quick")
+    whole = stretches.Simulation
+
+    def noting_all(*tables: object, **settings: object) -> object:
+        return whole(*tables, **settings | {"sent_middles": True, "received_middles": True})
+
+    monkeypatch.setattr(stretches, "Simulation", noting_all)
+    assert _files(scenario, tmp_path / "whole") == quick
+
+
 def test_taps_change_nothing_of_what_happens(small) -> None:
     scenario = small(_LOSS)
     seen, unseen = watch(scenario).outcome.simulation, ran(scenario).outcome.simulation

@@ -23,11 +23,11 @@ def scenario_of(workload: str, steps: int = 2, scale: float | None = None) -> Sc
     return with_workload(SMALL, workload, 1, steps, scale).scenario(workload, 1)
 
 
-def buckets(job: JobSpec, seed: int) -> list[int]:
+def buckets(job: JobSpec, seed: int) -> tuple[int, ...]:
     if job.workload is Workload.FSDP:
-        return [job.collective_bytes // job.layers]
+        return (job.collective_bytes // job.layers,)
     if job.workload is Workload.MOE:
-        return [job.dense_bytes]
+        return (job.dense_bytes,)
     return bucket_sizes(job, seed)
 
 

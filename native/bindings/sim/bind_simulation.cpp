@@ -76,10 +76,12 @@ class Guarded {
 Picoseconds in_ps(std::int64_t ns) { return std::min(ns, kLatestNs) * kPsPerNs; }
 
 std::unique_ptr<Guarded> make_engine(const py::dict& tables, std::uint64_t seed, std::int64_t limit_ns,
-                                     std::int64_t tail_ns, std::optional<std::int64_t> watch_ns, bool tapped) {
+                                     std::int64_t tail_ns, std::optional<std::int64_t> watch_ns, bool tapped,
+                                     bool sent_middles, bool received_middles) {
   const EndRule rule{in_ps(limit_ns), in_ps(tail_ns), watch_ns ? in_ps(*watch_ns) : -1};
   auto engine = std::make_unique<Engine>(plan_of(tables, seed), rule);
   engine->network().set_tapped(tapped);
+  engine->network().note_middles(sent_middles, received_middles);
   return std::make_unique<Guarded>(std::move(engine));
 }
 
@@ -138,7 +140,8 @@ void bind_simulation(py::module_& module) {
   py::classh<Sightings>(module, "Sightings", "What all taps saw in one stretch of time.");
   py::classh<Guarded>(module, "Simulation", "One simulation, from a plan that is complete before it begins.")
       .def(py::init(&make_engine), py::arg("tables"), py::kw_only(), py::arg("seed"), py::arg("limit_ns"),
-           py::arg("tail_ns"), py::arg("watch_ns") = py::none(), py::arg("tapped") = true)
+           py::arg("tail_ns"), py::arg("watch_ns") = py::none(), py::arg("tapped") = true,
+           py::arg("sent_middles") = true, py::arg("received_middles") = true)
       .def(
           "advance",
           [](Guarded& self, std::int64_t until_ns, std::uint64_t max_events) {

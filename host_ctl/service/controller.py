@@ -7,9 +7,9 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Protocol
 
+from dpu_app.tasks import until_first_ends
 from host_ctl.certs import read_certificate
 from host_ctl.errors import InputError
 from host_ctl.history.frames import FrameHistory
@@ -82,7 +82,7 @@ class Controller:
             if address is not None:
                 status = StatusThread(*address, self.latest)
             self._tell_begin(status)
-            await _first(self._tend(), self._server.failed(), _wait(stopped))
+            await until_first_ends(self._tend(), self._server.failed(), _wait(stopped))
         finally:
             self._manager.stopping()
             _LOG.info("ending")
@@ -140,16 +140,3 @@ class Controller:
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
-
-
-async def _first(*parts: Coroutine[Any, Any, None]) -> None:
-    """Run all parts until one ends or fails; the others are cancelled."""
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings as a live analysis would tell them, made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from host_ctl.diagnose.judge import overall_health
+from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Health, Severity, Verdict
+from host_ctl.live.findings import Findings, JobState
+
+SECOND = 10**9
+BEGIN_NS = 1_800_000_000 * SECOND
+MACHINES = ("node0", "node1", "node2", "node3")
+
+
+def verdict(
+    machine: str | None = "node1",
+    cause: Cause = "compute_slow",
+    severity: Severity = "fail_slow",
+    *,
+    nic: str | None = None,
+    candidates: tuple[tuple[str, str | None], ...] = (),
+    confidence: float = 0.9,
+    cost: float = 10.0,
+    onset_ns: int = 0,
+    job: str = "job-1",
+) -> Verdict:
+    """A verdict."""
+    named = candidates or (((machine, nic),) if machine else ())
+    return Verdict(
+        job=job, severity=severity, cause=cause, scope="machine" if machine else "link", machine=machine,
+        nic=nic, peer=None, candidates=tuple(Candidate(m, n, 1 / len(named)) for m, n in named),
+        onset_ns=onset_ns, onset_iteration=1, detected_iteration=4, slowdown=1.3, lost_gpu_seconds=cost,
+        confidence=confidence, evidence=(Evidence("start_lag_us", 812.5, 3.0, "us"),),
+        summary=f"{machine or 'a link'}: {cause}",
+    )  # fmt: skip
+
+
+def job(
+    *verdicts: Verdict, key: str = "training", health: Health | None = None, iteration_ns: int = SECOND // 10
+) -> JobState:
+    """A job of four machines with a NIC each."""
+    nics = tuple(f"{machine}/mlx5_0" for machine in MACHINES)
+    return JobState(
+        key, MACHINES, nics, 60, iteration_ns, health or overall_health(verdicts, (), 1), tuple(verdicts)
+    )
+
+
+def report(*jobs: JobState) -> dict[str, Any]:
+    """A small report: what incidents keep of it they keep whole."""
+    inputs = [{"machine": machine, "nic": "mlx5_0"} for machine in MACHINES]
+    return {
+        "schema": "pulse.report/1",
+        "health": "ok",
+        "inputs": inputs,
+        "jobs": [{"id": each.key} for each in jobs],
+        "verdicts": [{"summary": v.summary} for each in jobs for v in each.verdicts],
+        "data_quality": {"missing": [], "warnings": []},
+    }
+
+
+def findings(
+    number: int, *jobs: JobState, silent: tuple[str, ...] = (), end_ns: int | None = None
+) -> Findings:
+    """Look ``number`` at ten seconds of traffic, one each second."""
+    end_ns = BEGIN_NS + number * SECOND if end_ns is None else end_ns
+    verdicts = [v for each in jobs for v in each.verdicts]
+    return Findings(
+        end_ns - 10 * SECOND, end_ns, overall_health(verdicts, (), len(jobs)), jobs, report(*jobs), silent, ()
+    )

@@ -18,7 +18,13 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_KINDS = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple: "a list of texts",
+}
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 
 
@@ -56,6 +62,8 @@ class Setting:
         """Return a value out of a file. Raises SettingsError."""
         if self.kind is float and type(value) is int:
             value = float(value)
+        if self.kind is tuple and type(value) is list and all(type(each) is str for each in value):
+            value = tuple(value)
         if type(value) is not self.kind:
             raise SettingsError(f"{where}: {self.key} is {value!r}; it must be {_KINDS[self.kind]}")
         return value
@@ -84,11 +92,12 @@ class Setting:
 
 
 def settings_of(kind: type) -> tuple[Setting, ...]:
-    """The settings that a dataclass consists of."""
+    """The settings among the fields of a dataclass."""
     return tuple(
         Setting(each.name, each.metadata["key"], type(each.default), each.default, each.metadata["help"],
                 each.metadata["least"], each.metadata["most"], each.metadata["choices"])
         for each in fields(kind)
+        if each.metadata
     )  # fmt: skip
 
 

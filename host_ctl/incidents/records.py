@@ -77,7 +77,7 @@ class Acknowledgement:
 
     incident: int
     at_ns: int
-    by: str
+    author: str
     text: str
 
 
@@ -88,7 +88,7 @@ class Note:
     number: int
     incident: int
     at_ns: int
-    by: str
+    author: str
     text: str
 
 
@@ -99,8 +99,39 @@ class Silence:
     number: int
     created_ns: int
     ends_ns: int
-    by: str
+    author: str
     text: str
     machine: str | None
     job: str | None
     cause: str | None
+
+
+DeliveryState = Literal["waiting", "delivered", "failed", "dropped"]
+DeliveryKind = Literal["opened", "updated", "ended", "reopened", "repeated", "silenced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What one hook is to tell, and how that went; ``body`` is the JSON document it sends."""
+
+    number: int
+    hook: str
+    incident: int
+    kind: DeliveryKind
+    body: str
+    created_ns: int
+    attempts: int = 0
+    state: DeliveryState = "waiting"
+    error: str | None = None
+    done_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a hook has been told last of an incident; ``labels`` are those by which its receiver knows it."""
+
+    hook: str
+    incident: int
+    firing: bool
+    labels: str
+    at_ns: int

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from host_ctl.diagnose.judge import overall_health
 from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Health, Severity, Verdict
+from host_ctl.incidents.tracker import Persistence
 from host_ctl.live.findings import Findings, JobState
 
 SECOND = 10**9
-BEGIN_NS = 1_800_000_000 * SECOND
+BEGIN_NS = 1_700_000_000 * SECOND
+URL = "http://head:7472"
+QUICK = Persistence(end_looks=3, end_s=3.0, reopen_s=20.0, gone_s=30.0)
 MACHINES = ("node0", "node1", "node2", "node3")
 
 
@@ -37,14 +40,18 @@ def verdict(
     )  # fmt: skip
 
 
+def health_of(verdicts: Sequence[Verdict]) -> Health:
+    """The health that verdicts amount to."""
+    severities = {each.severity for each in verdicts}
+    return "failed" if "fail_stop" in severities else "degraded" if "fail_slow" in severities else "ok"
+
+
 def job(
     *verdicts: Verdict, key: str = "training", health: Health | None = None, iteration_ns: int = SECOND // 10
 ) -> JobState:
     """A job of four machines with a NIC each."""
     nics = tuple(f"{machine}/mlx5_0" for machine in MACHINES)
-    return JobState(
-        key, MACHINES, nics, 60, iteration_ns, health or overall_health(verdicts, (), 1), tuple(verdicts)
-    )
+    return JobState(key, MACHINES, nics, 60, iteration_ns, health or health_of(verdicts), tuple(verdicts))
 
 
 def report(*jobs: JobState) -> dict[str, Any]:
@@ -67,5 +74,11 @@ def findings(
     end_ns = BEGIN_NS + number * SECOND if end_ns is None else end_ns
     verdicts = [v for each in jobs for v in each.verdicts]
     return Findings(
-        end_ns - 10 * SECOND, end_ns, overall_health(verdicts, (), len(jobs)), jobs, report(*jobs), silent, ()
+        end_ns - 10 * SECOND,
+        end_ns,
+        health_of(verdicts) if jobs else "unsure",
+        jobs,
+        report(*jobs),
+        silent,
+        (),
     )

@@ -10,9 +10,8 @@ import pytest
 from host_ctl.incidents.records import Change, Incident
 from host_ctl.incidents.tracker import Persistence, Tracker
 from host_ctl.live.findings import JobState
-from tests.incidents.made import BEGIN_NS, SECOND, findings, job, verdict
+from tests.incidents.made import BEGIN_NS, QUICK, SECOND, findings, job, verdict
 
-QUICK = Persistence(end_looks=3, end_s=3.0, reopen_s=20.0, gone_s=30.0)
 HEALTHY = job()
 SLOW = job(verdict())
 

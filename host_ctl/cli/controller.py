@@ -35,6 +35,7 @@ def controller(
     config: Config = None,
     changes: Changes = None,
     check: Annotated[bool, typer.Option("--check", help="Look at the settings only.")] = False,
+    example: Annotated[bool, typer.Option("--example", help="Write a settings file with every key.")] = False,
 ) -> None:
     """Take frames from DPUs and keep them, until SIGTERM.
 
@@ -42,8 +43,12 @@ def controller(
     """
     from dpu_app.service.notify import Notifier
     from host_ctl.service.controller import Controller
+    from host_ctl.service.example import example_text
     from host_ctl.service.settings import load_settings
 
+    if example:
+        write(example_text())
+        return
     settings = load_settings(_file(config), os.environ, changes or [])
     if check:
         write("the settings are right\n")

@@ -149,7 +149,7 @@ class Desk:
         """End an incident because somebody says so. The future raises LookupError."""
         return self._submit(self._end, number, author, text)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Finish what was handed in, and stop telling."""
         self._switchboard.stop()
         self._submit(self._save)

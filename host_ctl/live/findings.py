@@ -11,10 +11,7 @@ from host_ctl.diagnose.verdict import Health, Verdict
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job as it was seen last.
-
-    ``key`` stays the same while the job lives, ``iteration_ns`` is 0 if unknown.
-    """
+    """A job as it was seen last: ``key`` stays the same while the job lives, ``iteration_ns`` is 0 if unknown."""
 
     key: str
     machines: tuple[str, ...]

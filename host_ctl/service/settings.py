@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from dpu_app.settings import Catalogue, SettingsError, read_table, setting, settings_of
 from dpu_app.wire.frame import MAX_FRAME_BYTES
 from dpu_app.wire.transport import DEFAULT_PORT
+from host_ctl.api.server import ApiConfig
 from host_ctl.errors import InputError, UsageError
 from host_ctl.history.frames import HistoryConfig
+from host_ctl.incidents.desk import DeskConfig
+from host_ctl.incidents.hooks.config import HookConfig, read_hooks
+from host_ctl.incidents.tracker import Persistence
 from host_ctl.ingest.limits import IngestLimits
 from host_ctl.ingest.server import Listen
 from host_ctl.ingest.tls import TlsFiles
@@ -69,9 +73,42 @@ class ControllerSettings:
     gather_ms: float = setting(
         10.0, "history.gather_ms", "frames of that time are made durable together", 0, 40
     )
-    status: str = setting(
-        "127.0.0.1:7472", "status.address", "HOST:PORT of health and metrics, this machine alone; empty: none"
+    open_looks: int = setting(
+        3, "incidents.open_looks", "a slowness opens an incident when it was seen in so many looks", 1, 100
     )
+    open_of: int = setting(5, "incidents.open_of", "of so many last looks", 1, 100)
+    stop_looks: int = setting(
+        2, "incidents.stop_looks", "a stop opens one when it was seen in so many looks", 1, 100
+    )
+    stop_of: int = setting(3, "incidents.stop_of", "of so many last looks", 1, 100)
+    end_looks: int = setting(
+        10, "incidents.end_looks", "an incident ends when it was not seen in so many looks", 1, 10_000
+    )
+    end_s: float = setting(30.0, "incidents.end_s", "nor for so many seconds", 0, 86400)
+    end_iterations: int = setting(
+        20, "incidents.end_iterations", "nor for so many iterations of its job", 0, 10_000
+    )
+    reopen_s: float = setting(
+        300.0, "incidents.reopen_s", "what comes back within so many seconds is the same incident", 0, 604800
+    )
+    gone_s: float = setting(
+        600.0, "incidents.gone_s", "incidents of a job that is not there end after so many seconds", 1, 604800
+    )
+    keep_days: float = setting(
+        365.0, "incidents.keep_days", "ended incidents are kept for so many days", 1, 36500
+    )
+    api_address: str = setting(
+        "127.0.0.1:7472", "api.address", "HOST:PORT of API, health and metrics; empty: none"
+    )
+    api_url: str = setting("", "api.url", "how people reach it, for links; default: http://ADDRESS")
+    api_token_file: str = setting("", "api.token_file", "file with the token that clients must send")
+    api_cert_file: str = setting(
+        "", "api.cert_file", "certificate of the API; default: that of tls, for other addresses than loopback"
+    )
+    api_key_file: str = setting("", "api.key_file", "its key")
+    api_client_ca_file: str = setting("", "api.client_ca_file", "CA of certificates that clients must have")
+    api_streams: int = setting(32, "api.streams", "readers of the event stream at a time", 1, 1024)
+    hooks: tuple[HookConfig, ...] = ()
     log_level: str = setting("info", "log.level", "debug, info, warning or error", choices=_LEVELS)
     log_json: bool = setting(False, "log.json", "log lines as JSON objects")
 
@@ -116,21 +153,48 @@ class ControllerSettings:
             Path(self.history), round(self.history_gib * _GIB), round(self.segment_mib * _MIB)
         )
 
-    def status_address(self) -> tuple[str, int] | None:
-        """Where health and metrics are told; None for nowhere. Raises UsageError."""
-        if not self.status:
+    def api(self) -> ApiConfig | None:
+        """Where the API is; None for nowhere. Raises UsageError."""
+        if not self.api_address:
             return None
-        host, port = split_address("status.address", self.status)
-        if host != "localhost":
-            try:
-                local = ipaddress.ip_address(host).is_loopback
-            except ValueError:
-                local = False
-            if not local:
-                raise UsageError(
-                    f"status.address {self.status}: only addresses of this machine alone may be told"
-                )
-        return host, port
+        host, port = split_address("api.address", self.api_address)
+        config = ApiConfig(
+            host,
+            port,
+            self.api_link(),
+            self.api_streams,
+            token_file=_path(self.api_token_file),
+            cert_file=_path(self.api_cert_file),
+            key_file=_path(self.api_key_file),
+            client_ca_file=_path(self.api_client_ca_file),
+        )
+        own = config.cert_file is not None or config.key_file is not None
+        if not own and (not config.is_local or config.client_ca_file is not None):
+            config = replace(config, cert_file=_path(self.cert_file), key_file=_path(self.key_file))
+        config.check()
+        return config
+
+    def api_link(self) -> str:
+        """How people reach the API."""
+        return self.api_url or f"http://{self.api_address or 'localhost'}"
+
+    def incidents(self) -> DeskConfig:
+        """When incidents open and end, and who is told. Raises UsageError."""
+        persistence = Persistence(
+            open_looks=self.open_looks,
+            open_of=self.open_of,
+            stop_looks=self.stop_looks,
+            stop_of=self.stop_of,
+            end_looks=self.end_looks,
+            end_s=self.end_s,
+            end_iterations=self.end_iterations,
+            reopen_s=self.reopen_s,
+            gone_s=self.gone_s,
+        )
+        for least, of in (("open_looks", "open_of"), ("stop_looks", "stop_of")):
+            if getattr(self, least) > getattr(self, of):
+                raise UsageError(f"incidents.{least} is more than incidents.{of}: none would ever open")
+        return DeskConfig(Path(self.history), persistence, self.keep_days, self.hooks, self.api_link())
 
 
 SETTINGS = settings_of(ControllerSettings)
@@ -146,7 +210,9 @@ def load_settings(
     except SettingsError as error:
         raise InputError(str(error)) from error
     try:
-        values = _CATALOGUE.from_table(content, str(file)) | _CATALOGUE.from_environment(environment)
+        hooks = read_hooks(content.pop("hooks", []), str(file))
+        values: dict[str, Any] = {"hooks": hooks}
+        values |= _CATALOGUE.from_table(content, str(file)) | _CATALOGUE.from_environment(environment)
         for flag in flags:
             key, equals, text = flag.partition("=")
             if not equals:
@@ -160,7 +226,8 @@ def load_settings(
         raise UsageError("history.directory is not set: name the folder in which frames are to be kept")
     settings.listen().check()
     settings.tls()
-    settings.status_address()
+    settings.api()
+    settings.incidents()
     return settings
 
 
@@ -170,3 +237,7 @@ def split_address(key: str, address: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and host[0] + host[-1] != "[]"):
         raise UsageError(f"{key} is {address!r}; it must be HOST:PORT or [IPV6]:PORT")
     return host.strip("[]"), int(port)
+
+
+def _path(name: str) -> Path | None:
+    return Path(name) if name else None

@@ -32,7 +32,7 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.desk.close()
+        self.desk.stop()
 
     def see(self, *looks: JobState) -> None:
         """Show looks, and wait until they have been looked at."""

@@ -45,7 +45,7 @@ def show(folder: Path, looks: int, *, aloud: bool) -> None:
             desk.acknowledge(opened[0].number, "ann", "").result()
             if aloud:
                 print("acknowledged", opened[0].number, flush=True)
-    desk.close()
+    desk.stop()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
@@ -19,6 +20,7 @@ from host_ctl.api.table import OPERATIONS
 from host_ctl.incidents.plain import to_json
 
 _MOST_BYTES = 64 << 10
+_BODY_S = 10.0
 
 
 def build_application(context: Context) -> Starlette:
@@ -51,19 +53,24 @@ async def _body_of(request: Request) -> bytes:
         raise ApiError(415, "the body must be of the type application/json")
     body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_BYTES:
-                raise ApiError(413, f"the body is larger than {_MOST_BYTES} bytes")
+        async with asyncio.timeout(_BODY_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _MOST_BYTES:
+                    raise ApiError(413, f"the body is larger than {_MOST_BYTES} bytes")
     except ClientDisconnect as error:
         raise ApiError(400, "the body ended too early") from error
+    except TimeoutError as error:
+        raise ApiError(408, f"the body did not come within {_BODY_S:g} s") from error
     return bytes(body)
 
 
 async def _on_api_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     # What is left of a body that is too large must not be taken for the next request.
-    return error_response(error.status, str(error), {"Connection": "close"} if error.status == 413 else None)
+    return error_response(
+        error.status, str(error), {"Connection": "close"} if error.status in (408, 413) else None
+    )
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

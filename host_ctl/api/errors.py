@@ -15,6 +15,7 @@ CODES = {
     403: "forbidden",
     404: "not_found",
     405: "method_not_allowed",
+    408: "too_slow",
     413: "too_large",
     415: "not_json",
     500: "defect",

@@ -93,7 +93,7 @@ def _failures(operation: Operation, components: Components, *, free: bool) -> di
     if operation.query is not None or operation.body is not None:
         statuses.add(400)
     if operation.body is not None:
-        statuses |= {413, 415}
+        statuses |= {408, 413, 415}
     content: dict[str, Any] = {"application/json": {"schema": components.of(ErrorAnswer)}}
     found: dict[str, Any] = {}
     for status in sorted(statuses):

@@ -34,6 +34,7 @@ from host_ctl.live.findings import Findings
 _LOG = logging.getLogger(__name__)
 _MOST_LOOKS = 64
 _FORGET_S = 3600.0
+_STUCK_S = 5.0
 _DAY_NS = 86_400 * 10**9
 _Result = TypeVar("_Result")
 Event = Findings | Change | Acknowledgement | Note | Silence
@@ -87,7 +88,8 @@ class Desk:
         self._forget_at_s = time.monotonic()
         self._ticking: Future[Any] | None = None
         self._restore()
-        self.status = DeskStatus()
+        self._begun_s: float | None = None
+        self._status = DeskStatus()
         self._tell_status()
         self._executor = ThreadPoolExecutor(1, "incidents")
         self._switchboard.start()
@@ -107,6 +109,15 @@ class Desk:
                     incident, state="ended", ended_ns=incident.last_seen_ns, end_reason="lost track"
                 )
                 self._unsaved.incidents[incident.number] = lost
+
+    @property
+    def status(self) -> DeskStatus:
+        """What is so now; may be asked from any thread."""
+        status, begun_s = self._status, self._begun_s
+        waits_s = 0.0 if begun_s is None else time.monotonic() - begun_s
+        if waits_s < _STUCK_S:
+            return status
+        return replace(status, problem=f"the disk of incidents has not answered for {waits_s:.0f} s")
 
     def listen(self, listener: Listener) -> None:
         """Have everything told that happens, in the desk's thread; to be called before there is any."""
@@ -161,6 +172,7 @@ class Desk:
 
     def _guarded(self, work: Callable[..., _Result], arguments: tuple[Any, ...]) -> _Result:
         """Do it; a defect must show, though nobody may wait for what comes of the work."""
+        self._begun_s = time.monotonic()
         try:
             return work(*arguments)
         except (LookupError, sqlite3.Error):
@@ -170,12 +182,13 @@ class Desk:
             raise
         finally:
             self._tell_status()
+            self._begun_s = None
 
     def _look(self) -> None:
         with self._lock:
             findings = self._looks.popleft()
         self._seen_looks += 1
-        self.status = replace(self.status, latest=findings, latest_s=time.monotonic())
+        self._status = replace(self._status, latest=findings, latest_s=time.monotonic())
         changes = {change.incident.number: change for change in self._tracker.look(findings)}
         self._keep(list(changes.values()), findings.report)
         self._tell(findings)
@@ -227,7 +240,7 @@ class Desk:
 
     def _acknowledge(self, number: int, author: str, text: str) -> Acknowledgement:
         self._open(number)
-        self._save()
+        self._must_save()
         said = Acknowledgement(number, time.time_ns(), author, text)
         self._store.acknowledge(said)
         self._acknowledged[number] = said
@@ -236,7 +249,7 @@ class Desk:
         return said
 
     def _note(self, number: int, author: str, text: str) -> Note:
-        self._save()
+        self._must_save()
         if not self._store.has_incident(number):
             raise LookupError(f"there is no incident i{number}")
         note = self._store.add_note(number, time.time_ns(), author, text)
@@ -288,6 +301,12 @@ class Desk:
             self._unsaved.deliveries[delivery.number] = delivery
             self._save()
 
+    def _must_save(self) -> None:
+        """Write what is new. Raises sqlite3.Error when that fails."""
+        self._save()
+        if self._problem is not None:
+            raise sqlite3.OperationalError(self._problem)
+
     def _save(self) -> None:
         """Write what is new; when that fails it is tried again with what comes next."""
         unsaved, tracker = self._unsaved, to_json(self._tracker.state)
@@ -334,8 +353,8 @@ class Desk:
 
     def _tell_status(self) -> None:
         now_ns = time.time_ns()
-        self.status = replace(
-            self.status,
+        self._status = replace(
+            self._status,
             looks=self._seen_looks,
             lost_looks=self._lost_looks,
             open=tuple(self._tracker.open),

@@ -141,8 +141,13 @@ class Tracker:
         goes_on = match(sightings, kept, lambda track: track.identity)
         changes: list[Change] = []
         for position, sighting in enumerate(sightings):
-            track = goes_on.get(position) or self._new(sighting.identity)
-            changes += self._see(track, sighting, job, findings)
+            track = goes_on.get(position)
+            open_already = track is not None and track.phase == "open"
+            stop = sighting.verdict.severity == "fail_stop"
+            # That a machine stopped its peers can tell; how slow it is now they cannot.
+            if not open_already and not stop and _is_hidden(sighting.identity, job, visible):
+                continue
+            changes += self._see(track or self._new(sighting.identity), sighting, job, findings)
         seen = {track.serial for track in goes_on.values()}
         for track in kept:
             if track.serial not in seen:
@@ -211,8 +216,7 @@ class Tracker:
         self, track: Track, job: JobState, findings: Findings, elapsed_ns: int, visible: frozenset[str]
     ) -> list[Change]:
         """A look that saw the job, and the verdict was not there."""
-        accused = [nic for nic in job.nics if any(is_part_of(nic, place) for place in track.identity.place)]
-        if accused and not visible.intersection(accused):
+        if _is_hidden(track.identity, job, visible):
             return []
         track.unseen(self._persistence.needed(track.identity.severity)[1])
         if track.phase != "open":
@@ -270,6 +274,12 @@ def _visible(findings: Findings) -> frozenset[str]:
     for each in findings.report.get("inputs", ()):
         heard.add(f"{each['machine']}/{each['nic']}" if each["nic"] else each["machine"])
     return frozenset(heard - set(findings.silent))
+
+
+def _is_hidden(identity: Identity, job: JobState, visible: frozenset[str]) -> bool:
+    """Whether nothing is heard of whom an identity accuses."""
+    accused = [nic for nic in job.nics if any(is_part_of(nic, place) for place in identity.place)]
+    return bool(accused) and not visible.intersection(accused)
 
 
 def _added_cost(verdict: Verdict, onset_ns: int, idle_ns: int, findings: Findings) -> float:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from host_ctl.api.server import ApiConfig
 from host_ctl.errors import UsageError
 from host_ctl.service.settings import load_settings
 from tests.api.running import Served
-from tests.controller.running import Pki
+from tests.controller.running import WAIT_S, Pki
 from tests.incidents.made import URL
 
 TOKEN = "a-token-of-some-length"
@@ -144,3 +146,25 @@ def test_on_other_addresses_the_certificate_is_that_of_the_service_unless_anothe
 )  # fmt: skip
 def test_names_of_this_machine_are_told_from_others(host: str, *, local: bool) -> None:
     assert is_local_name(host) is local
+
+
+def test_connections_that_ask_nothing_or_never_end_a_request_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("host_ctl.api.server._IDLE_S", 0.2)
+    monkeypatch.setattr("host_ctl.api.application._BODY_S", 0.2)
+    head = b"POST /api/v1/silences HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with Served(tmp_path) as served, contextlib.ExitStack() as stack:
+        for sent, answer in (
+            (b"", b""),
+            (head, b""),
+            (head + b"Content-Length: 9\r\n\r\n{", b"HTTP/1.1 408"),
+        ):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", served.api.port), WAIT_S))
+            peer.sendall(sent)
+            received = b""
+            with contextlib.suppress(ConnectionResetError):
+                while chunk := peer.recv(4096):
+                    received += chunk
+            assert received.startswith(answer)
+            assert bool(received) == bool(answer)

@@ -33,6 +33,13 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """An API that tests ask nothing of that changes anything."""
+    with Served(tmp_path_factory.mktemp("idle")) as running:
+        yield running
+
+
 class Documented:
     """Asks, and holds every answer against the document."""
 
@@ -114,8 +121,8 @@ def test_reports_are_handed_on_as_they_are(served: Served) -> None:
     assert served.ask(f"{API}/incidents/i1/reports/other")[0] == 404
 
 
-def test_the_document_is_the_table_and_has_the_schema_of_reports(served: Served) -> None:
-    document = served.ask(f"{API}/openapi.json")[1]
+def test_the_document_is_the_table_and_has_the_schema_of_reports(idle: Served) -> None:
+    document = idle.ask(f"{API}/openapi.json")[1]
     documented = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
     assert documented == {(each.method, each.path) for each in OPERATIONS}
     report = {key: value for key, value in report_schema().items() if key != "$schema"}
@@ -128,8 +135,8 @@ def test_the_document_is_the_table_and_has_the_schema_of_reports(served: Served)
     assert free == set(FREE)
 
 
-def test_the_document_is_openapi(served: Served) -> None:
-    openapi_spec_validator.validate(served.ask(f"{API}/openapi.json")[1])
+def test_the_document_is_openapi(idle: Served) -> None:
+    openapi_spec_validator.validate(idle.ask(f"{API}/openapi.json")[1])
 
 
 @pytest.mark.parametrize(
@@ -166,23 +173,23 @@ def test_the_document_is_openapi(served: Served) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_form(
-    served: Served, method: str, path: str, body: object, status: int, says: str
+    idle: Served, method: str, path: str, body: object, status: int, says: str
 ) -> None:
-    answer = served.ask(path, method, body)
+    answer = idle.ask(path, method, body)
     assert answer[0] == status, answer
     assert answer[1].keys() == {"error"}
     assert answer[1]["error"].keys() == {"code", "message"}
     assert says in answer[1]["error"]["message"]
 
 
-def test_pages_of_browsers_can_neither_post_nor_ask_in_a_name_of_their_own(served: Served) -> None:
+def test_pages_of_browsers_can_neither_post_nor_ask_in_a_name_of_their_own(idle: Served) -> None:
     form = {"Content-Type": "text/plain"}
-    status, answer = served.ask(f"{API}/silences", "POST", b'{"author": "x", "machine": "*"}', headers=form)
+    status, answer = idle.ask(f"{API}/silences", "POST", b'{"author": "x", "machine": "*"}', headers=form)
     assert (status, answer["error"]["code"]) == (415, "not_json")
-    status, answer = served.ask(f"{API}/status", headers={"Host": "evil.example:7472"})
+    status, answer = idle.ask(f"{API}/status", headers={"Host": "evil.example:7472"})
     assert (status, answer["error"]["code"]) == (403, "forbidden")
     for host in ("localhost:1", "127.0.0.1", "[::1]:7472"):
-        assert served.ask(f"{API}/status", headers={"Host": host})[0] == 200
+        assert idle.ask(f"{API}/status", headers={"Host": host})[0] == 200
 
 
 def test_health_says_why_not(served: Served) -> None:

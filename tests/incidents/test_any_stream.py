@@ -68,7 +68,7 @@ def streams(draw: st.DrawFn) -> list[Findings]:
 
 
 @given(streams())
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_at_most_one_is_open_of_an_identity_and_begins_and_ends_alternate(looks: list[Findings]) -> None:
     tracker = Tracker(HASTY)
     state_of: dict[int, str] = {}
@@ -91,7 +91,7 @@ def test_at_most_one_is_open_of_an_identity_and_begins_and_ends_alternate(looks:
 
 
 @given(streams(), st.data())
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_a_restart_at_any_moment_changes_nothing(looks: list[Findings], data: st.DataObject) -> None:
     steady, restarted = Tracker(HASTY), Tracker(HASTY)
     expected: list[Change] = []
@@ -106,7 +106,7 @@ def test_a_restart_at_any_moment_changes_nothing(looks: list[Findings], data: st
 
 
 @given(streams())
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_the_order_of_jobs_and_verdicts_is_of_no_matter(looks: list[Findings]) -> None:
     forward, backward = Tracker(HASTY), Tracker(HASTY)
     for look in looks:

@@ -99,6 +99,13 @@ def test_the_silence_of_the_accused_ends_nothing(watched: Watched) -> None:
     assert watched.see(*times(3, HEALTHY)) == ["ended"]
 
 
+def test_a_silent_machine_is_not_accused_of_being_slow_but_of_having_stopped(watched: Watched) -> None:
+    silent = ("node1/mlx5_0",)
+    assert watched.see(*times(10, SLOW), silent=silent) == []
+    stopped = job(verdict(cause="crash", severity="fail_stop"))
+    assert watched.see(stopped, stopped, silent=silent) == ["opened"]
+
+
 def test_a_job_that_has_gone_ends_its_incidents_if_its_nics_are_heard(watched: Watched) -> None:
     watched.see(SLOW, SLOW, SLOW)
     everybody = tuple(f"node{number}/mlx5_0" for number in range(4))

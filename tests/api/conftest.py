@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates, as the controller's tests have them."""
+"""Certificates, ports and the command, as other tests have them."""
 
 from __future__ import annotations
 
-from tests.controller.conftest import pki
+from tests.cli.conftest import pulse
+from tests.controller.conftest import free_port, pki
 
-__all__ = ["pki"]
+__all__ = ["free_port", "pki", "pulse"]

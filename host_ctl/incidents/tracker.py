@@ -32,9 +32,10 @@ class Persistence:
 
     open_looks: int = 3
     open_of: int = 5
+    open_iterations: int = 20
     stop_looks: int = 2
     stop_of: int = 3
-    end_looks: int = 10
+    end_looks: int = 5
     end_s: float = 30.0
     end_iterations: int = 20
     reopen_s: float = 300.0
@@ -45,6 +46,10 @@ class Persistence:
         if severity == "fail_stop":
             return self.stop_looks, self.stop_of
         return self.open_looks, self.open_of
+
+    def is_apart(self, between_ns: int, iteration_ns: int) -> bool:
+        """Whether two looks in a row have so little in common that they are enough."""
+        return 0 < self.open_iterations * iteration_ns <= between_ns
 
     def absence_ns(self, iteration_ns: int) -> int:
         """For how long an open incident must not be seen before it ends."""
@@ -166,6 +171,7 @@ class Tracker:
         onset_ns = min(verdict.onset_ns, findings.end_ns) if verdict.onset_ns > 0 else findings.begin_ns
         if not any(track.recent) and track.phase != "open":
             track.started_ns = onset_ns
+        again = track.recent[-1:] == (True,) and self._persistence.is_apart(track.idle_ns, job.iteration_ns)
         track.identity = sighting.identity
         track.recent = (*track.recent, True)[-of:]
         added = _added_cost(verdict, onset_ns, track.idle_ns, findings)
@@ -174,7 +180,7 @@ class Tracker:
             now = _seen(before, sighting, job, findings.end_ns, before.lost_gpu_seconds + added)
             track.incident = now
             return self._updated(track, before, now)
-        if sum(track.recent) < needed:
+        if sum(track.recent) < needed and not again:
             return []
         text = f"seen in {sum(track.recent)} of {len(track.recent)} looks: {verdict.summary}"
         track.phase = "open"

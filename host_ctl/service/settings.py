@@ -77,12 +77,19 @@ class ControllerSettings:
         3, "incidents.open_looks", "a slowness opens an incident when it was seen in so many looks", 1, 100
     )
     open_of: int = setting(5, "incidents.open_of", "of so many last looks", 1, 100)
+    open_iterations: int = setting(
+        20,
+        "incidents.open_iterations",
+        "or in two in a row with so many iterations between; 0: never",
+        0,
+        10_000,
+    )
     stop_looks: int = setting(
         2, "incidents.stop_looks", "a stop opens one when it was seen in so many looks", 1, 100
     )
     stop_of: int = setting(3, "incidents.stop_of", "of so many last looks", 1, 100)
     end_looks: int = setting(
-        10, "incidents.end_looks", "an incident ends when it was not seen in so many looks", 1, 10_000
+        5, "incidents.end_looks", "an incident ends when it was not seen in so many looks", 1, 10_000
     )
     end_s: float = setting(30.0, "incidents.end_s", "nor for so many seconds", 0, 86400)
     end_iterations: int = setting(
@@ -183,6 +190,7 @@ class ControllerSettings:
         persistence = Persistence(
             open_looks=self.open_looks,
             open_of=self.open_of,
+            open_iterations=self.open_iterations,
             stop_looks=self.stop_looks,
             stop_of=self.stop_of,
             end_looks=self.end_looks,

@@ -59,6 +59,19 @@ def test_an_incident_opens_when_a_verdict_was_there_in_three_of_five_looks(watch
     assert "seen in 3 of 5 looks" in watched.changes[0].text
 
 
+def test_two_looks_in_a_row_are_enough_when_many_iterations_lie_between(watched: Watched) -> None:
+    slow = job(verdict(), iteration_ns=SECOND // 10)
+    watched.see(slow)
+    watched.looks += 1
+    assert watched.see(slow) == ["opened"]
+
+
+def test_two_looks_with_one_without_it_between_are_not(watched: Watched) -> None:
+    for look in (SLOW, HEALTHY, SLOW):
+        assert watched.see(look) == []
+        watched.looks += 60
+
+
 def test_a_verdict_that_comes_and_goes_opens_none(watched: Watched) -> None:
     assert watched.see(*[SLOW, HEALTHY, HEALTHY, SLOW, HEALTHY] * 20) == []
     assert watched.see(*times(10, HEALTHY)) == []

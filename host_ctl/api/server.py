@@ -103,8 +103,11 @@ class ApiThread:
         self._idle: dict[int, float] = {}
         self._server = uvicorn.Server(self._uvicorn_config())
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._begun = threading.Event()
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._thread.start()
+        # What happens from now on is in the stream.
+        self._begun.wait(_STOP_S)
 
     @property
     def port(self) -> int:
@@ -131,6 +134,7 @@ class ApiThread:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._events.attach(self._loop)
+        self._begun.set()
         await self._server.serve(sockets=[self._listener])
 
     def _uvicorn_config(self) -> uvicorn.Config:

@@ -189,9 +189,9 @@ class Desk:
             findings = self._looks.popleft()
         self._seen_looks += 1
         self._status = replace(self._status, latest=findings, latest_s=time.monotonic())
+        self._tell(findings)
         changes = {change.incident.number: change for change in self._tracker.look(findings)}
         self._keep(list(changes.values()), findings.report)
-        self._tell(findings)
         self._consider(changes)
         self._save()
 

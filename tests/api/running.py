@@ -105,6 +105,7 @@ def events_of(answer: http.client.HTTPResponse) -> Iterator[tuple[str, str, Any]
     """Yield events until the stream ends."""
     fields: dict[str, str] = {}
     while line := answer.readline():
+        assert not line.startswith(b": still"), "nothing comes"
         key, _, value = line.decode().rstrip("\n").partition(": ")
         if key:
             fields[key] = value

@@ -23,6 +23,13 @@ def incidents(service: Service) -> list[dict[str, Any]]:
     return found
 
 
+def is_told(folder: Path) -> bool:
+    """Whether it is on disk that the first delivery was made."""
+    with contextlib.closing(sqlite3.connect(folder / "history" / FILE)) as connection:
+        rows = connection.execute("SELECT state FROM deliveries WHERE kind = 'opened'").fetchall()
+    return rows == [("delivered",)]
+
+
 def test_a_slow_machine_becomes_one_incident_that_is_told_once_through_kills(tmp_path: Path) -> None:
     with Receiver() as receiver:
         hook = f'[[hooks]]\nname = "pager"\nkind = "webhook"\nurl = "{receiver.url}/"\n'
@@ -30,6 +37,7 @@ def test_a_slow_machine_becomes_one_incident_that_is_told_once_through_kills(tmp
             with Service(tmp_path, None, command=COMMAND, more=hook) as service:
                 wait_for(lambda service=service: incidents(service), "an incident")  # type: ignore[misc]
                 wait_for(lambda service=service: service.metric("pulse_looks_total") > 10, "looks")  # type: ignore[misc]
+                wait_for(lambda: is_told(tmp_path), "the delivery")
                 (found,) = incidents(service)
                 assert (found["id"], found["machine"], found["state"]) == ("i1", "node1", "open")
                 if number == 2:

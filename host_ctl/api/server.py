@@ -59,10 +59,7 @@ class ApiConfig:
     @property
     def is_local(self) -> bool:
         """Whether only this machine reaches it."""
-        try:
-            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     def check(self) -> None:
         """Raise UsageError when others could ask without proving who they are, or without TLS."""
@@ -80,6 +77,14 @@ class ApiConfig:
             raise UsageError("api.cert_file and api.key_file belong together")
         if self.client_ca_file is not None and self.cert_file is None:
             raise UsageError("api.client_ca_file needs TLS: set api.cert_file and api.key_file")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host to listen on is this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class ApiThread:

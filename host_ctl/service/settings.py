@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from dpu_app.settings import Catalogue, SettingsError, read_table, setting, settings_of
 from dpu_app.wire.frame import MAX_FRAME_BYTES
 from dpu_app.wire.transport import DEFAULT_PORT
-from host_ctl.api.server import ApiConfig
+from host_ctl.api.server import ApiConfig, is_loopback
 from host_ctl.errors import InputError, UsageError
 from host_ctl.history.frames import HistoryConfig
 from host_ctl.incidents.desk import DeskConfig
@@ -22,6 +23,7 @@ from host_ctl.ingest.server import Listen
 from host_ctl.ingest.tls import TlsFiles
 
 PREFIX = "PULSE_CONTROLLER_"
+_EVERYWHERE = ("", "::", "0.0.0.0")  # noqa: S104  recognised, not listened on
 _LEVELS = ("debug", "info", "warning", "error")
 _MIB, _GIB = 1 << 20, 1 << 30
 
@@ -107,7 +109,7 @@ class ControllerSettings:
     api_address: str = setting(
         "127.0.0.1:7472", "api.address", "HOST:PORT of API, health and metrics; empty: none"
     )
-    api_url: str = setting("", "api.url", "how people reach it, for links; default: http://ADDRESS")
+    api_url: str = setting("", "api.url", "how people reach it, for links; default: by the address")
     api_token_file: str = setting("", "api.token_file", "file with the token that clients must send")
     api_cert_file: str = setting(
         "", "api.cert_file", "certificate of the API; default: that of tls, for other addresses than loopback"
@@ -182,8 +184,13 @@ class ControllerSettings:
         return config
 
     def api_link(self) -> str:
-        """How people reach the API."""
-        return self.api_url or f"http://{self.api_address or 'localhost'}"
+        """How people reach the API, as far as the settings tell. Raises UsageError."""
+        if self.api_url or not self.api_address:
+            return self.api_url or "http://localhost"
+        host, port = split_address("api.address", self.api_address)
+        scheme = "https" if self.api_cert_file or self.api_client_ca_file or not is_loopback(host) else "http"
+        name = socket.gethostname() if host in _EVERYWHERE else f"[{host}]" if ":" in host else host
+        return f"{scheme}://{name}:{port}"
 
     def incidents(self) -> DeskConfig:
         """When incidents open and end, and who is told. Raises UsageError."""

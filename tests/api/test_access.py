@@ -140,6 +140,21 @@ def test_on_other_addresses_the_certificate_is_that_of_the_service_unless_anothe
 
 
 @pytest.mark.parametrize(
+    ("flags", "link"),
+    [
+        (["api.address=127.0.0.1:1"], "http://127.0.0.1:1"),
+        (["api.address=[::1]:1", "api.cert_file=c", "api.key_file=k"], "https://[::1]:1"),
+        (["api.address=0.0.0.0:1", "api.token_file=t"], f"https://{socket.gethostname()}:1"),
+        (["api.address=0.0.0.0:1", "api.token_file=t", "api.url=https://head/pulse"], "https://head/pulse"),
+        (["api.address="], "http://localhost"),
+    ],
+)
+def test_links_lead_to_where_the_api_is(flags: list[str], link: str) -> None:
+    tls = [f"tls.{name}_file={name}.pem" for name in ("ca", "cert", "key")]
+    assert load_settings(None, {}, ["history.directory=x", *tls, *flags]).incidents().url == link
+
+
+@pytest.mark.parametrize(
     ("host", "local"),
     [("localhost:80", True), ("", True), ("[::1]", True), ("127.9.9.9", True), ("localhost.evil", False),
      ("0.0.0.0:80", False), ("[fe80::1]:80", False), ("127.0.0.1.nip.io", False)],

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import urljoin
 
 from host_ctl.incidents.hooks.config import HookConfig
 from host_ctl.incidents.hooks.payloads import alerts, document, labels_of
@@ -118,7 +117,7 @@ class Switchboard:
         now_ns: int,
     ) -> str:
         incident, change = standing.incident, standing.change
-        url = urljoin(self._url, f"/api/v1/incidents/{incident.name}")
+        url = f"{self._url.rstrip('/')}/api/v1/incidents/{incident.name}"
         if hook.kind != "alertmanager":
             text = incident.summary if change is None else change.text
             return document(kind, incident, text, now_ns, url, acknowledged_by)

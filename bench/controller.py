@@ -75,7 +75,7 @@ class _Controller:
             "listen.address": "127.0.0.1:0", "history.directory": str(folder / "history"),
             "history.max_gib": 4.0, "limits.connections_per_machine": 64,
             "limits.frames_per_s": 10_000.0, "limits.mib_per_s": 10_000.0,
-            "status.address": "",
+            "api.address": "",
         }  # fmt: skip
         self.client: ssl.SSLContext | None = None
         if tls:

@@ -18,12 +18,13 @@ from dpu_app.capture.afpacket import AfPacketSource
 from dpu_app.capture.clocks import StampClock
 from dpu_app.capture.counters import rdma_device_of
 from dpu_app.meter.metering import Metering
-from dpu_app.service.config import ConfigError, ServiceConfig
+from dpu_app.service.config import ServiceConfig
 from dpu_app.service.measuring import Measuring
 from dpu_app.service.notify import Notifier
 from dpu_app.service.publisher import Publisher
 from dpu_app.service.spool import Spool
 from dpu_app.service.status import Status, StatusServer
+from dpu_app.settings import SettingsError
 from dpu_app.wire.frame import NicIdentity
 
 _LOG = logging.getLogger(__name__)
@@ -188,7 +189,7 @@ class Agent:
         self._notifier.reloading()
         try:
             config = self._reload()
-        except ConfigError as error:
+        except SettingsError as error:
             _LOG.error("%s; the settings stay as they were", error)
         else:
             self._apply(config)

@@ -19,10 +19,11 @@ from pathlib import Path
 import pulse_native
 from dpu_app.service import device
 from dpu_app.service.agent import Agent
-from dpu_app.service.config import SETTINGS, ConfigError, ServiceConfig, load_config
+from dpu_app.service.config import SETTINGS, ServiceConfig, load_config
 from dpu_app.service.doctor import examine
 from dpu_app.service.segments import SpoolError
 from dpu_app.service.status import ask_status, status_text
+from dpu_app.settings import SettingsError
 
 DEFAULT_FILE = Path("/etc/pulse/dpu.toml")
 FAILED, WRONG = 1, 2
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "doctor":
             return _examine(config, options)
         return _run(config, options)
-    except ConfigError as error:
+    except SettingsError as error:
         print(f"pulse-dpu: {error}", file=sys.stderr)
         return WRONG
 
@@ -127,7 +128,7 @@ def _examine(config: ServiceConfig, options: argparse.Namespace) -> int:
 
 def _show_status(config: ServiceConfig, options: argparse.Namespace) -> int:
     if not config.status_socket:
-        raise ConfigError("there is no socket to ask: set status.socket")
+        raise SettingsError("there is no socket to ask: set status.socket")
     path = Path(config.status_socket)
     try:
         answer = ask_status(path, "/metrics" if options.metrics else "/status")

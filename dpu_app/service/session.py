@@ -7,12 +7,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pulse_native
 from dpu_app.service.spool import Spool
+from dpu_app.tasks import until_first_ends
 from dpu_app.wire.frame import SCHEMA, NicIdentity
 from dpu_app.wire.transport import (
     MAX_POSITIONS,
@@ -108,7 +108,7 @@ class Session:
         await asyncio.wait_for(self._greet(messages), _GREETING_S)
         self.welcomed = True
         self._on_welcome()
-        await _first_failure(self._receive(messages), self._send_frames(), self._send_pings())
+        await until_first_ends(self._receive(messages), self._send_frames(), self._send_pings())
 
     async def _greet(self, messages: AsyncIterator[Message]) -> None:
         kept = list(self._spool.kept().items())[-MAX_POSITIONS:]
@@ -225,16 +225,3 @@ class Session:
                 stays.append(each)
         self._in_flight = stays
         self._news.set()
-
-
-async def _first_failure(*parts: Coroutine[Any, Any, None]) -> None:
-    """Run all parts until one ends or fails; the others are cancelled."""
-    tasks = [asyncio.ensure_future(part) for part in parts]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

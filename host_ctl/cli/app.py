@@ -15,16 +15,16 @@ from rich.console import Console
 from host_ctl.cli.bench import bench_app
 from host_ctl.cli.certs import certs_app
 from host_ctl.cli.controller import controller, export
-from host_ctl.cli.output import write
+from host_ctl.cli.incidents import incidents_app
+from host_ctl.cli.output import EXIT_STATUS, write
 from host_ctl.cli.sim import sim_app
 from host_ctl.cli.sim_more import live, replay
+from host_ctl.cli.status import status, verdicts
 from host_ctl.cli.times import parse_time
 from host_ctl.errors import PulseError, UsageError, printable
 
 if TYPE_CHECKING:
     from host_ctl.cli.engine import Analysis
-
-EXIT_STATUS = {"ok": 0, "degraded": 3, "failed": 3, "unsure": 4}
 
 _INTERRUPTED = 130
 # By version typer brings its own click or uses the package; errors of the command line share this base.
@@ -44,6 +44,9 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(certs_app, name="certs")
 app.command("controller")(controller)
 app.command("export")(export)
+app.command("status")(status)
+app.command("verdicts")(verdicts)
+app.add_typer(incidents_app, name="incidents")
 
 
 @app.callback(invoke_without_command=True)

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from host_ctl.cli.output import write
-from host_ctl.cli.times import parse_time
+from host_ctl.cli.times import iso, parse_time
 from host_ctl.errors import UsageError
 
 _DEFAULT_FILE = Path("/etc/pulse/controller.toml")
@@ -35,6 +35,7 @@ def controller(
     config: Config = None,
     changes: Changes = None,
     check: Annotated[bool, typer.Option("--check", help="Look at the settings only.")] = False,
+    example: Annotated[bool, typer.Option("--example", help="Write a settings file with every key.")] = False,
 ) -> None:
     """Take frames from DPUs and keep them, until SIGTERM.
 
@@ -42,8 +43,12 @@ def controller(
     """
     from dpu_app.service.notify import Notifier
     from host_ctl.service.controller import Controller
+    from host_ctl.service.example import example_text
     from host_ctl.service.settings import load_settings
 
+    if example:
+        write(example_text())
+        return
     settings = load_settings(_file(config), os.environ, changes or [])
     if check:
         write("the settings are right\n")
@@ -85,7 +90,7 @@ def export(
     directory = history or Path(load_settings(_file(config), os.environ, changes or []).history)
     done = export_session(directory, folder, from_ns, to_ns)
     aside = f"; {done.damaged} damaged places were left out" if done.damaged else ""
-    span = f"{_iso(done.begin_ns)} to {_iso(done.end_ns)}"
+    span = f"{iso(done.begin_ns)} to {iso(done.end_ns)}"
     write(f"{folder}: {done.frames} frames of {done.nics} NICs, {span}{aside}\n")
 
 
@@ -93,10 +98,6 @@ def _file(named: Path | None) -> Path | None:
     if named is None and "PULSE_CONTROLLER_CONFIG" in os.environ:
         return Path(os.environ["PULSE_CONTROLLER_CONFIG"])
     return named or (_DEFAULT_FILE if _DEFAULT_FILE.exists() else None)
-
-
-def _iso(ns: int) -> str:
-    return datetime.fromtimestamp(ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class _JsonLines(logging.Formatter):

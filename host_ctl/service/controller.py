@@ -7,17 +7,19 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Protocol
 
+from dpu_app.tasks import until_first_ends
+from host_ctl.api.server import ApiThread
+from host_ctl.api.snapshot import Snapshot, take_snapshot
 from host_ctl.certs import read_certificate
 from host_ctl.errors import InputError
 from host_ctl.history.frames import FrameHistory
+from host_ctl.incidents.desk import Desk
 from host_ctl.ingest.server import IngestServer
 from host_ctl.ingest.tls import ServerTls
-from host_ctl.service.http import StatusThread
+from host_ctl.live.findings import Findings
 from host_ctl.service.settings import ControllerSettings
-from host_ctl.service.snapshot import Snapshot, take_snapshot
 
 _LOG = logging.getLogger(__name__)
 _TEND_S = 1.0
@@ -57,6 +59,8 @@ class Controller:
         self._server = IngestServer(
             settings.listen(), self._tls, settings.limits(), self._history, settings.gather_ms / 1000
         )
+        self._desk: Desk | None = None
+        self._api: ApiThread | None = None
         self._begun_s = time.monotonic()
         self._expires_s: float | None = None
         self._warned_of_expiry = False
@@ -67,38 +71,47 @@ class Controller:
         assert self._snapshot is not None
         return self._snapshot
 
+    def take(self, findings: Findings) -> None:
+        """Take the result of a look, from any thread; it is lost before the start and after the end."""
+        desk = self._desk
+        if desk is not None:
+            desk.take(findings)
+
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT."""
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
-        status: StatusThread | None = None
         try:
             await self._server.start()
             self._look_at_certificate()
             self._renew_snapshot()
-            address = self._settings.status_address()
-            if address is not None:
-                status = StatusThread(*address, self.latest)
-            self._tell_begin(status)
-            await _first(self._tend(), self._server.failed(), _wait(stopped))
+            # A file of a year is looked at whole; meanwhile frames are taken.
+            self._desk = await asyncio.to_thread(Desk, self._settings.incidents())
+            config = self._settings.api()
+            if config is not None:
+                folder = self._settings.keeping().directory
+                self._api = ApiThread(config, self.latest, self._desk, folder)
+            self._tell_begin()
+            await until_first_ends(self._tend(), self._server.failed(), _wait(stopped))
         finally:
             self._manager.stopping()
             _LOG.info("ending")
             await self._server.stop()
-            if status is not None:
-                await asyncio.to_thread(status.stop)
+            for part in (self._api, self._desk):
+                if part is not None:
+                    await asyncio.to_thread(part.stop)
             self._history.close()
             _LOG.info("ended; %d frames made durable", self._server.committer.durable_frames)
 
-    def _tell_begin(self, status: StatusThread | None) -> None:
+    def _tell_begin(self) -> None:
         counts, host = self._history.counts, self._settings.listen().host
         _LOG.info("history: %d frames in %d files, %d bytes", counts.frames, counts.segments, counts.bytes)
         secured = "TLS 1.3" if self._tls is not None else "PLAIN TEXT"
         _LOG.info("listening for DPUs on %s port %d, %s", host or "all addresses", self._server.port, secured)
-        if status is not None:
-            _LOG.info("status on port %d: /healthz, /readyz, /metrics", status.port)
+        if self._api is not None:
+            _LOG.info("status on port %d: /healthz, /readyz, /metrics, /api/v1/status", self._api.port)
         self._manager.ready(f"listening on port {self._server.port}")
 
     async def _tend(self) -> None:
@@ -110,11 +123,15 @@ class Controller:
             await asyncio.sleep(pause_s)
             self._manager.alive()
             self._renew_snapshot()
+            if self._desk is not None:
+                self._desk.tick()
             if time.monotonic() >= reload_at_s:
                 reload_at_s = time.monotonic() + self._settings.reload_s
                 if self._tls is not None and self._tls.refresh():
                     self._warned_of_expiry = False
                 self._look_at_certificate()
+                if self._api is not None:
+                    self._api.refresh()
             problem = self.latest().problem
             if problem != last_problem:
                 self._manager.status(problem or f"listening on port {self._server.port}")
@@ -140,16 +157,3 @@ class Controller:
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
-
-
-async def _first(*parts: Coroutine[Any, Any, None]) -> None:
-    """Run all parts until one ends or fails; the others are cancelled."""
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

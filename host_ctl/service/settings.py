@@ -3,86 +3,123 @@
 
 from __future__ import annotations
 
-import difflib
-import ipaddress
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import tomllib
-
+from dpu_app.settings import Catalogue, SettingsError, read_table, setting, settings_of
 from dpu_app.wire.frame import MAX_FRAME_BYTES
 from dpu_app.wire.transport import DEFAULT_PORT
+from host_ctl.api.server import ApiConfig, is_loopback
 from host_ctl.errors import InputError, UsageError
 from host_ctl.history.frames import HistoryConfig
+from host_ctl.incidents.desk import DeskConfig
+from host_ctl.incidents.hooks.config import HookConfig, read_hooks
+from host_ctl.incidents.tracker import Persistence
 from host_ctl.ingest.limits import IngestLimits
 from host_ctl.ingest.server import Listen
 from host_ctl.ingest.tls import TlsFiles
 
 PREFIX = "PULSE_CONTROLLER_"
-_ELSEWHERE = f"{PREFIX}CONFIG"
+_EVERYWHERE = ("", "::", "0.0.0.0")  # noqa: S104  recognised, not listened on
+_LEVELS = ("debug", "info", "warning", "error")
 _MIB, _GIB = 1 << 20, 1 << 30
-
-
-def _setting(default: Any, key: str, help_text: str, least: float = 0, most: float = 0) -> Any:
-    return field(
-        default=default, metadata={"key": key, "help": help_text, "least": least, "most": most or None}
-    )
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """All settings; the key of each, as files and flags have it, is in its metadata."""
 
-    address: str = _setting(
+    address: str = setting(
         f"127.0.0.1:{DEFAULT_PORT}", "listen.address", "HOST:PORT for DPUs; [::]:PORT or 0.0.0.0:PORT for all"
     )
-    plaintext: bool = _setting(False, "listen.plaintext", "no TLS; only on an address of this machine alone")
-    plaintext_to_network: bool = _setting(
+    plaintext: bool = setting(False, "listen.plaintext", "no TLS; only on an address of this machine alone")
+    plaintext_to_network: bool = setting(
         False, "listen.plaintext_to_network", "no TLS on any address: anybody may read and forge"
     )
-    ca_file: str = _setting("", "tls.ca_file", "CA of the DPUs' certificates, PEM")
-    cert_file: str = _setting("", "tls.cert_file", "own certificate, PEM")
-    key_file: str = _setting("", "tls.key_file", "key of the own certificate, PEM")
-    reload_s: float = _setting(
+    ca_file: str = setting("", "tls.ca_file", "CA of the DPUs' certificates, PEM")
+    cert_file: str = setting("", "tls.cert_file", "own certificate, PEM")
+    key_file: str = setting("", "tls.key_file", "key of the own certificate, PEM")
+    reload_s: float = setting(
         10.0, "tls.reload_s", "how often changed certificates are looked for", 0.1, 86400
     )
-    connections: int = _setting(1024, "limits.connections", "connections at a time", 1, 65536)
-    connections_per_machine: int = _setting(
+    connections: int = setting(1024, "limits.connections", "connections at a time", 1, 65536)
+    connections_per_machine: int = setting(
         32, "limits.connections_per_machine", "connections of one machine at a time", 1, 4096
     )
-    handshakes: int = _setting(
+    handshakes: int = setting(
         256, "limits.handshakes", "TLS handshakes at a time; the oldest gives way", 1, 65536
     )
-    handshake_s: float = _setting(
+    handshake_s: float = setting(
         10.0, "limits.handshake_s", "time for a handshake, and for a greeting", 0.1, 300
     )
-    message_s: float = _setting(
+    message_s: float = setting(
         30.0, "limits.message_s", "time in which a message must arrive whole", 0.1, 3600
     )
-    silence_s: float = _setting(15.0, "limits.silence_s", "silence after which a connection ends", 1, 3600)
-    nics_per_machine: int = _setting(64, "limits.nics_per_machine", "NICs that a machine may have", 1, 1024)
-    frame_mib: int = _setting(16, "limits.frame_mib", "largest frame, MiB", 1, MAX_FRAME_BYTES // _MIB)
-    tables_mib: int = _setting(256, "limits.tables_mib", "largest frame after decompression, MiB", 1, 4096)
-    frames_per_s: float = _setting(100.0, "limits.frames_per_s", "frames per second of one NIC", 1, 10000)
-    mib_per_s: float = _setting(32.0, "limits.mib_per_s", "MiB per second of one NIC", 0.1, 10000)
-    pending_mib: int = _setting(
+    silence_s: float = setting(15.0, "limits.silence_s", "silence after which a connection ends", 1, 3600)
+    nics_per_machine: int = setting(64, "limits.nics_per_machine", "NICs that a machine may have", 1, 1024)
+    frame_mib: int = setting(16, "limits.frame_mib", "largest frame, MiB", 1, MAX_FRAME_BYTES // _MIB)
+    tables_mib: int = setting(256, "limits.tables_mib", "largest frame after decompression, MiB", 1, 4096)
+    frames_per_s: float = setting(100.0, "limits.frames_per_s", "frames per second of one NIC", 1, 10000)
+    mib_per_s: float = setting(32.0, "limits.mib_per_s", "MiB per second of one NIC", 0.1, 10000)
+    pending_mib: int = setting(
         256, "limits.pending_mib", "frames in memory that wait for the disk, MiB", 1, 65536
     )
-    history: str = _setting("", "history.directory", "folder in which frames are kept")
-    history_gib: float = _setting(
+    history: str = setting("", "history.directory", "folder in which frames are kept")
+    history_gib: float = setting(
         50.0, "history.max_gib", "most that is kept, GiB; the oldest goes", 0.001, 1e6
     )
-    segment_mib: int = _setting(64, "history.segment_mib", "size of the history's files, MiB", 1, 4096)
-    gather_ms: float = _setting(
+    segment_mib: int = setting(64, "history.segment_mib", "size of the history's files, MiB", 1, 4096)
+    gather_ms: float = setting(
         10.0, "history.gather_ms", "frames of that time are made durable together", 0, 40
     )
-    status: str = _setting(
-        "127.0.0.1:7472", "status.address", "HOST:PORT of health and metrics, this machine alone; empty: none"
+    open_looks: int = setting(
+        3, "incidents.open_looks", "a slowness opens an incident when it was seen in so many looks", 1, 100
     )
-    log_level: str = _setting("info", "log.level", "debug, info, warning or error")
-    log_json: bool = _setting(False, "log.json", "log lines as JSON objects")
+    open_of: int = setting(5, "incidents.open_of", "of so many last looks", 1, 100)
+    open_iterations: int = setting(
+        20,
+        "incidents.open_iterations",
+        "or in two in a row with so many iterations between; 0: never",
+        0,
+        10_000,
+    )
+    stop_looks: int = setting(
+        2, "incidents.stop_looks", "a stop opens one when it was seen in so many looks", 1, 100
+    )
+    stop_of: int = setting(3, "incidents.stop_of", "of so many last looks", 1, 100)
+    end_looks: int = setting(
+        5, "incidents.end_looks", "an incident ends when it was not seen in so many looks", 1, 10_000
+    )
+    end_s: float = setting(30.0, "incidents.end_s", "nor for so many seconds", 0, 86400)
+    end_iterations: int = setting(
+        20, "incidents.end_iterations", "nor for so many iterations of its job", 0, 10_000
+    )
+    reopen_s: float = setting(
+        300.0, "incidents.reopen_s", "what comes back within so many seconds is the same incident", 0, 604800
+    )
+    gone_s: float = setting(
+        600.0, "incidents.gone_s", "incidents of a job that is not there end after so many seconds", 1, 604800
+    )
+    keep_days: float = setting(
+        365.0, "incidents.keep_days", "ended incidents are kept for so many days", 1, 36500
+    )
+    api_address: str = setting(
+        "127.0.0.1:7472", "api.address", "HOST:PORT of API, health and metrics; empty: none"
+    )
+    api_url: str = setting("", "api.url", "how people reach it, for links; default: by the address")
+    api_token_file: str = setting("", "api.token_file", "file with the token that clients must send")
+    api_cert_file: str = setting(
+        "", "api.cert_file", "certificate of the API; default: that of tls, for other addresses than loopback"
+    )
+    api_key_file: str = setting("", "api.key_file", "its key")
+    api_client_ca_file: str = setting("", "api.client_ca_file", "CA of certificates that clients must have")
+    api_streams: int = setting(32, "api.streams", "readers of the event stream at a time", 1, 1024)
+    hooks: tuple[HookConfig, ...] = ()
+    log_level: str = setting("info", "log.level", "debug, info, warning or error", choices=_LEVELS)
+    log_json: bool = setting(False, "log.json", "log lines as JSON objects")
 
     def listen(self) -> Listen:
         """Where to listen for DPUs. Raises UsageError."""
@@ -125,70 +162,87 @@ class ControllerSettings:
             Path(self.history), round(self.history_gib * _GIB), round(self.segment_mib * _MIB)
         )
 
-    def status_address(self) -> tuple[str, int] | None:
-        """Where health and metrics are told; None for nowhere. Raises UsageError."""
-        if not self.status:
+    def api(self) -> ApiConfig | None:
+        """Where the API is; None for nowhere. Raises UsageError."""
+        if not self.api_address:
             return None
-        host, port = split_address("status.address", self.status)
-        if host != "localhost":
-            try:
-                local = ipaddress.ip_address(host).is_loopback
-            except ValueError:
-                local = False
-            if not local:
-                raise UsageError(
-                    f"status.address {self.status}: only addresses of this machine alone may be told"
-                )
-        return host, port
+        host, port = split_address("api.address", self.api_address)
+        config = ApiConfig(
+            host,
+            port,
+            self.api_link(),
+            self.api_streams,
+            token_file=_path(self.api_token_file),
+            cert_file=_path(self.api_cert_file),
+            key_file=_path(self.api_key_file),
+            client_ca_file=_path(self.api_client_ca_file),
+        )
+        own = config.cert_file is not None or config.key_file is not None
+        if not own and (not config.is_local or config.client_ca_file is not None):
+            config = replace(config, cert_file=_path(self.cert_file), key_file=_path(self.key_file))
+        config.check()
+        return config
+
+    def api_link(self) -> str:
+        """How people reach the API, as far as the settings tell. Raises UsageError."""
+        if self.api_url or not self.api_address:
+            return self.api_url or "http://localhost"
+        host, port = split_address("api.address", self.api_address)
+        scheme = "https" if self.api_cert_file or self.api_client_ca_file or not is_loopback(host) else "http"
+        name = socket.gethostname() if host in _EVERYWHERE else f"[{host}]" if ":" in host else host
+        return f"{scheme}://{name}:{port}"
+
+    def incidents(self) -> DeskConfig:
+        """When incidents open and end, and who is told. Raises UsageError."""
+        persistence = Persistence(
+            open_looks=self.open_looks,
+            open_of=self.open_of,
+            open_iterations=self.open_iterations,
+            stop_looks=self.stop_looks,
+            stop_of=self.stop_of,
+            end_looks=self.end_looks,
+            end_s=self.end_s,
+            end_iterations=self.end_iterations,
+            reopen_s=self.reopen_s,
+            gone_s=self.gone_s,
+        )
+        for least, of in (("open_looks", "open_of"), ("stop_looks", "stop_of")):
+            if getattr(self, least) > getattr(self, of):
+                raise UsageError(f"incidents.{least} is more than incidents.{of}: none would ever open")
+        return DeskConfig(Path(self.history), persistence, self.keep_days, self.hooks, self.api_link())
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting as users see it."""
-
-    name: str
-    key: str
-    kind: type
-    default: Any
-    help: str
-    least: float
-    most: float | None
-
-    @property
-    def variable(self) -> str:
-        """Its environment variable."""
-        return PREFIX + self.key.replace(".", "_").upper()
-
-
-SETTINGS = tuple(
-    Setting(each.name, each.metadata["key"], type(each.default), each.default, each.metadata["help"],
-            each.metadata["least"], each.metadata["most"])
-    for each in fields(ControllerSettings)
-)  # fmt: skip
-_BY_KEY = {setting.key: setting for setting in SETTINGS}
-_KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
-_TRUTHS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-_LEVELS = ("debug", "info", "warning", "error")
+SETTINGS = settings_of(ControllerSettings)
+_CATALOGUE = Catalogue(SETTINGS, PREFIX, elsewhere=("CONFIG",))
 
 
 def load_settings(
     file: Path | None, environment: Mapping[str, str], flags: Sequence[str]
 ) -> ControllerSettings:
     """Return the settings; `flags` are texts KEY=VALUE. Raises UsageError or InputError, naming it."""
-    values: dict[str, Any] = {} if file is None else _from_file(file)
-    by_variable = {setting.variable: setting for setting in SETTINGS}
-    for variable, text in environment.items():
-        if variable.startswith(PREFIX) and variable != _ELSEWHERE:
-            setting = by_variable.get(variable) or _unknown(variable, by_variable, "the environment")
-            values[setting.name] = _from_text(setting, text, f"environment variable {variable}")
-    for flag in flags:
-        key, equals, text = flag.partition("=")
-        if not equals:
-            raise UsageError(f"--set {flag}: expected KEY=VALUE")
-        setting = _BY_KEY.get(key) or _unknown(key, _BY_KEY, f"--set {flag}")
-        values[setting.name] = _from_text(setting, text, f"--set {key}")
-    settings = ControllerSettings(**values)
-    _check(settings)
+    try:
+        content = {} if file is None else read_table(file)
+    except SettingsError as error:
+        raise InputError(str(error)) from error
+    try:
+        hooks = read_hooks(content.pop("hooks", []), str(file))
+        values: dict[str, Any] = {"hooks": hooks}
+        values |= _CATALOGUE.from_table(content, str(file)) | _CATALOGUE.from_environment(environment)
+        for flag in flags:
+            key, equals, text = flag.partition("=")
+            if not equals:
+                raise UsageError(f"--set {flag}: expected KEY=VALUE")
+            values |= _CATALOGUE.from_text(key, text, f"--set {key}")
+        settings = ControllerSettings(**values)
+        _CATALOGUE.check(settings)
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
+    if not settings.history:
+        raise UsageError("history.directory is not set: name the folder in which frames are to be kept")
+    settings.listen().check()
+    settings.tls()
+    settings.api()
+    settings.incidents()
     return settings
 
 
@@ -200,56 +254,5 @@ def split_address(key: str, address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _from_file(file: Path) -> dict[str, Any]:
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"the settings {file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"the settings {file} are no TOML: {error}") from error
-    values: dict[str, Any] = {}
-    for key, value in _flattened(content, ""):
-        setting = _BY_KEY.get(key) or _unknown(key, _BY_KEY, str(file))
-        if setting.kind is float and type(value) is int:
-            value = float(value)
-        if type(value) is not setting.kind:
-            raise UsageError(f"{file}: {key} is {value!r}; it must be {_KINDS[setting.kind]}")
-        values[setting.name] = value
-    return values
-
-
-def _flattened(table: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for name, value in table.items():
-        key = prefix + name
-        found += _flattened(value, f"{key}.") if isinstance(value, dict) else [(key, value)]
-    return found
-
-
-def _from_text(setting: Setting, text: str, where: str) -> Any:
-    readers: dict[type, Callable[[str], Any]] = {
-        str: str, int: int, float: float, bool: lambda truth: _TRUTHS[truth.lower()]
-    }  # fmt: skip
-    try:
-        return readers[setting.kind](text)
-    except (ValueError, KeyError):
-        raise UsageError(f"{where} is {text!r}; it must be {_KINDS[setting.kind]}") from None
-
-
-def _unknown(name: str, known: Mapping[str, Setting], where: str) -> NoReturn:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    raise UsageError(f"{where}: there is no setting {name}" + (f"; did you mean {near[0]}?" if near else ""))
-
-
-def _check(settings: ControllerSettings) -> None:
-    for setting in SETTINGS:
-        value = getattr(settings, setting.name)
-        if setting.most is not None and not setting.least <= value <= setting.most:
-            raise UsageError(f"{setting.key} is {value}; it must be {setting.least:g} to {setting.most:g}")
-    if settings.log_level not in _LEVELS:
-        raise UsageError(f"log.level is {settings.log_level!r}; it must be one of {', '.join(_LEVELS)}")
-    if not settings.history:
-        raise UsageError("history.directory is not set: name the folder in which frames are to be kept")
-    settings.listen().check()
-    settings.tls()
-    settings.status_address()
+def _path(name: str) -> Path | None:
+    return Path(name) if name else None

@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -94,13 +94,15 @@ class Service:
         history: Path | None = None,
         port: int = 0,
         environment: Mapping[str, str] | None = None,
+        command: Sequence[str] = (*COMMAND, "controller"),
+        more: str = "",
         **settings: object,
     ) -> None:
         self.history = history or folder / "history"
         self._log = folder / f"log-{time.monotonic_ns()}"
         given: dict[str, object] = {
             "listen.address": f"127.0.0.1:{port}", "history.directory": str(self.history),
-            "status.address": "127.0.0.1:0", "tls.reload_s": 0.2,
+            "api.address": "127.0.0.1:0", "tls.reload_s": 0.2,
         }  # fmt: skip
         if pki is None:
             given["listen.plaintext"] = True
@@ -109,10 +111,11 @@ class Service:
             given |= {"tls.ca_file": str(pki.ca), "tls.cert_file": str(pki.server), "tls.key_file": str(key)}
         given |= {key.replace("__", "."): value for key, value in settings.items()}
         self.file = folder / "controller.toml"
-        self.file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items())
+        self.file.write_text(lines + more)
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*COMMAND, "controller", "--config", self.file],
+                [*command, "--config", self.file],
                 cwd=ROOT, env=os.environ | dict(environment or {}), stdout=log, stderr=log,
             )  # fmt: skip
 

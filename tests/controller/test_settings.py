@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from host_ctl.errors import InputError, UsageError
+from host_ctl.incidents.hooks.config import SETTINGS as HOOK_SETTINGS
+from host_ctl.service.example import example_text
 from host_ctl.service.settings import SETTINGS, load_settings, split_address
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +48,7 @@ def test_variables_of_other_programs_are_left_alone(file: Path) -> None:
         ("limits.silence_s = nan", "must be 1 to 3600"),
         ('log.level = "loud"', "one of debug"),
         ('listen.address = "::1"', "must be HOST:PORT"),
-        ('status.address = "0.0.0.0:80"', "this machine alone"),
+        ('api.address = "0.0.0.0:80"', "open to the network: set api.token_file"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_its_name(file: Path, text: str, says: str) -> None:
@@ -98,9 +100,55 @@ def test_addresses_have_hosts_and_ports(address: str, expected: tuple[str, int])
     assert split_address("x", address) == expected
 
 
+def shown(default: object) -> str:
+    """A default as the documentation has it."""
+    if isinstance(default, bool):
+        return str(default).lower()
+    return f"{default:g}" if isinstance(default, float) else str(default or "")
+
+
 def test_every_setting_is_documented_with_its_default() -> None:
     text = (ROOT / "docs" / "controller.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| (.*?) \|", text, re.MULTILINE))
-    defaults = {s.key: str(s.default).lower() if isinstance(s.default, bool) else f"{s.default:g}"
-                if isinstance(s.default, float) else str(s.default) for s in SETTINGS}  # fmt: skip
-    assert {key: value.strip("`") for key, value in rows.items()} == defaults
+    assert {key: value.strip("`") for key, value in rows.items()} == {
+        s.key: shown(s.default) for s in SETTINGS
+    }
+
+
+def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
+    file = tmp_path / "controller.toml"
+    lines = example_text().partition("# Who is told of incidents")[0].splitlines()
+    keys = [line.lstrip("#") for line in lines if re.match(r"#?[a-z_]+ = ", line)]
+    assert len(keys) == len(SETTINGS)
+    tls = {"ca_file": "ca", "cert_file": "cert", "key_file": "key"}
+    given = [re.sub(r"^#(?=[a-z_]+ = )", "", line) for line in lines]
+    file.write_text("\n".join(given))
+    flags = [f"tls.{name}={value}" for name, value in tls.items()]
+    expected = load_settings(None, {}, ["history.directory=/var/lib/pulse-controller", *flags])
+    assert load_settings(file, {}, flags) == expected
+    file.write_text(example_text())
+    assert load_settings(file, {}, flags) == expected
+
+
+def test_hooks_stand_in_tables_and_are_checked(file: Path) -> None:
+    file.write_text(LEAST + '[[hooks]]\nname = "a"\nkind = "command"\ncommand = ["page", "-x"]\n')
+    (hook,) = load_settings(file, {}, []).incidents().hooks
+    assert (hook.name, hook.command, hook.severity) == ("a", ("page", "-x"), "fail_slow")
+    file.write_text(LEAST + '[[hooks]]\nname = "a"\nkind = "command"\n')
+    with pytest.raises(
+        UsageError, match=re.escape(f"{file}: hook 1 (a): a hook of kind command needs command")
+    ):
+        load_settings(file, {}, [])
+    file.write_text(LEAST + "incidents.open_looks = 6\n")
+    with pytest.raises(UsageError, match=r"open_looks is more than incidents\.open_of"):
+        load_settings(file, {}, [])
+
+
+def test_every_key_of_a_hook_is_documented_with_its_default() -> None:
+    text = (ROOT / "docs" / "controller.md").read_text(encoding="utf-8").partition("### Hooks")[2]
+    rows = dict(
+        re.findall(r"^\| `([a-z_]+)` \| (.*?) \|", text.partition("Each hook has a queue")[0], re.MULTILINE)
+    )
+    assert {key: value.strip("`") for key, value in rows.items()} == {
+        each.key: shown(each.default) for each in HOOK_SETTINGS
+    }

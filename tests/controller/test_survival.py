@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from host_ctl.history.reader import ReadCounts, read_range
+from host_ctl.incidents.store import FILE
 from tests.controller.agents import Agents
 from tests.controller.running import Peer, Pki, Service, wait_for
 
@@ -94,6 +95,9 @@ def test_a_disk_that_becomes_read_only_is_survived_as_well(
     def remount(how: str) -> None:
         subprocess.run(["mount", "-o", f"remount,{how}", small_disk], check=True)
 
+    # No disk becomes read-only by command while a file is open for writing, as that of incidents is.
+    (small_disk / "history").mkdir()
+    (small_disk / "history" / FILE).symlink_to(tmp_path / FILE)
     with Service(tmp_path, pki, history=small_disk / "history") as service:
         with Agents(pki, service.port, ("node0",)) as agents:
             agents.measure(3)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpu_app.service.config import SETTINGS, ConfigError, ServiceConfig, load_config
+from dpu_app.service.config import SETTINGS, ServiceConfig, load_config
+from dpu_app.settings import SettingsError
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,21 +55,21 @@ def test_truth_may_be_written_as_people_do(text: str, *, value: bool) -> None:
     ],
 )
 def test_wrong_settings_are_named_with_what_is_right(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(SettingsError, match=message):
         load_config(written(tmp_path, text), {}, {})
 
 
 def test_wrong_variables_and_flags_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"did you mean PULSE_DPU_CAPTURE_RINGS\?"):
+    with pytest.raises(SettingsError, match=r"did you mean PULSE_DPU_CAPTURE_RINGS\?"):
         load_config(None, {"PULSE_DPU_CAPTURE_RING": "1", "PULSE_DPU_INTERFACE": "p0"}, {})
-    with pytest.raises(ConfigError, match="variable PULSE_DPU_CAPTURE_RINGS is 'two'"):
+    with pytest.raises(SettingsError, match="variable PULSE_DPU_CAPTURE_RINGS is 'two'"):
         load_config(None, {"PULSE_DPU_CAPTURE_RINGS": "two", "PULSE_DPU_INTERFACE": "p0"}, {})
-    with pytest.raises(ConfigError, match="flag --capture-rings is 'two'"):
+    with pytest.raises(SettingsError, match="flag --capture-rings is 'two'"):
         load_config(None, {}, {"capture.rings": "two", "interface": "p0"})
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none.toml cannot be read: No such file"):
+    with pytest.raises(SettingsError, match=r"none.toml cannot be read: No such file"):
         load_config(tmp_path / "none.toml", {}, {})
 
 

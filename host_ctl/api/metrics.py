@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot as Prometheus metrics; labels are machine and NIC, whose number the server bounds."""
+"""What the controller knows as Prometheus metrics; labels are NIC, machine and job, all of them bounded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from host_ctl.service.snapshot import NicSnapshot, Snapshot
+from host_ctl.api.findings_metrics import of_findings, of_hooks
+from host_ctl.api.snapshot import NicSnapshot, Snapshot
+from host_ctl.incidents.desk import DeskStatus
 
 _LABELS = ("machine", "nic")
 _NIC_COUNTS = {
@@ -50,20 +52,30 @@ _HISTORY_COUNTS = {
 }
 
 
-def metrics_text(snapshot: Snapshot) -> bytes:
+def metrics_text(snapshot: Snapshot, desk: DeskStatus, refused: int, streams: int) -> bytes:
     """Return the metrics in the text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_SnapshotCollector(snapshot))
+    registry.register(_Collector(_of_controller(snapshot)))
+    registry.register(_Collector(_of_nics(snapshot.nics)))
+    registry.register(_Collector(of_findings(desk)))
+    registry.register(_Collector(of_hooks(desk)))
+    registry.register(_Collector(_of_api(refused, streams)))
     return generate_latest(registry)
 
 
-class _SnapshotCollector(Collector):
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+class _Collector(Collector):
+    def __init__(self, found: Iterable[Metric]) -> None:
+        self._found = found
 
     def collect(self) -> Iterable[Metric]:
-        yield from _of_controller(self._snapshot)
-        yield from _of_nics(self._snapshot.nics)
+        return self._found
+
+
+def _of_api(refused: int, streams: int) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "pulse_api_refused", "Requests without the token, or in a wrong name.", value=refused
+    )
+    yield GaugeMetricFamily("pulse_api_streams", "Readers of the event stream.", value=streams)
 
 
 def _of_controller(snapshot: Snapshot) -> Iterator[Metric]:

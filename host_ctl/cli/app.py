@@ -22,7 +22,7 @@ from host_ctl.cli.times import parse_time
 from host_ctl.errors import PulseError, UsageError, printable
 
 if TYPE_CHECKING:
-    from host_ctl.cli.engine import Analysis
+    from host_ctl.pipeline import Analysis
 
 EXIT_STATUS = {"ok": 0, "degraded": 3, "failed": 3, "unsure": 4}
 
@@ -80,7 +80,7 @@ def analyze(
     Exit status: 0 nothing wrong, 3 degraded or failed, 4 not enough data to say, 2 wrong usage or input.
     """
     # The analysis takes most of the time of starting; a service that comes back need not wait for it.
-    from host_ctl.cli.engine import analyze_paths
+    from host_ctl.pipeline import analyze_paths
 
     named = _named(nic or [])
     if not paths and not named:
@@ -126,7 +126,7 @@ def demo(
     keep: Annotated[Path | None, typer.Option(help="Folder in which to keep the captures.")] = None,
 ) -> None:
     """Simulate a small training job with one fault, write its captures, and analyse them."""
-    from host_ctl.cli.engine import analyze_paths
+    from host_ctl.pipeline import analyze_paths
     from sim.output.run import run_scenario
     from sim.scenarios.lab import build
     from sim.spec import SimulationError

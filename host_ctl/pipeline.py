@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offline path from captures to verdicts: every stage once, in the order of the design."""
+"""The path from series to verdicts: every stage once, in the order of the design.
+
+Captures go all the way at once; live analysis goes it with what a window of recent frames holds.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class JobAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The whole result of an offline analysis. ``seconds`` tells the time of each stage."""
+    """The whole result. ``seconds`` tells the time of each stage."""
 
     series: tuple[NicSeries, ...]
     alignment: Alignment
@@ -79,15 +82,27 @@ def analyze_captures(
     captures: Sequence[CaptureFiles], remarks: Sequence[str] = (), until_ns: int | None = None
 ) -> Analysis:
     """Read, align, reconstruct, attribute, diagnose."""
-    watch = _Stopwatch()
+    watch = Stopwatch()
     read = [read_capture(files) for files in captures]
     warnings = [*remarks, *(r for one in read for r in one.remarks)]
     series, unclear = learn_local([one.series for one in read if one.series is not None])
     warnings.extend(unclear)
     watch.lap("ingest")
     alignment = align(series)
-    warnings.extend(alignment.warnings)
     watch.lap("align")
+    return analyze_series(series, alignment, warnings, until_ns, watch)
+
+
+def analyze_series(
+    series: Sequence[NicSeries],
+    alignment: Alignment,
+    warnings: Sequence[str] = (),
+    until_ns: int | None = None,
+    watch: Stopwatch | None = None,
+) -> Analysis:
+    """Reconstruct, attribute, diagnose what is aligned; ``watch`` has the time of the stages before."""
+    watch = watch or Stopwatch()
+    warnings = [*warnings, *alignment.warnings]
     alignment, traffic, repairs, (jobs, aside) = _reconstruct(series, alignment)
     watch.lap("reconstruct")
     witness_ns = _witness(series, alignment, until_ns)
@@ -161,8 +176,8 @@ def _witness(series: Sequence[NicSeries], alignment: Alignment, until_ns: int | 
     return max(ends, default=0)
 
 
-class _Stopwatch:
-    """Seconds spent per stage."""
+class Stopwatch:
+    """Seconds spent per stage, from when it was made."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

@@ -8,6 +8,7 @@ import logging
 import signal
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, Protocol
 
 from host_ctl.certs import read_certificate
@@ -15,7 +16,9 @@ from host_ctl.errors import InputError
 from host_ctl.history.frames import FrameHistory
 from host_ctl.ingest.server import IngestServer
 from host_ctl.ingest.tls import ServerTls
+from host_ctl.live.supervisor import Listener, Supervisor
 from host_ctl.service.http import StatusThread
+from host_ctl.service.outcome import LATEST_NAME, ChangeLog, LatestReport
 from host_ctl.service.settings import ControllerSettings
 from host_ctl.service.snapshot import Snapshot, take_snapshot
 
@@ -57,6 +60,8 @@ class Controller:
         self._server = IngestServer(
             settings.listen(), self._tls, settings.limits(), self._history, settings.gather_ms / 1000
         )
+        order = settings.looking()
+        self._supervisor = None if order is None else Supervisor(order)
         self._begun_s = time.monotonic()
         self._expires_s: float | None = None
         self._warned_of_expiry = False
@@ -66,6 +71,11 @@ class Controller:
         """The last snapshot; may be called from any thread once the controller runs."""
         assert self._snapshot is not None
         return self._snapshot
+
+    def listen(self, listener: Listener) -> None:
+        """Have every result of live analysis told; without analysis there is none."""
+        if self._supervisor is not None:
+            self._supervisor.listen(listener)
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT."""
@@ -82,7 +92,7 @@ class Controller:
             if address is not None:
                 status = StatusThread(*address, self.latest)
             self._tell_begin(status)
-            await _first(self._tend(), self._server.failed(), _wait(stopped))
+            await _first(self._tend(), self._server.failed(), self._analyse(), _wait(stopped))
         finally:
             self._manager.stopping()
             _LOG.info("ending")
@@ -91,6 +101,14 @@ class Controller:
                 await asyncio.to_thread(status.stop)
             self._history.close()
             _LOG.info("ended; %d frames made durable", self._server.committer.durable_frames)
+
+    async def _analyse(self) -> None:
+        if self._supervisor is None:
+            await asyncio.Event().wait()
+            return
+        self.listen(LatestReport(Path(self._settings.history) / LATEST_NAME))
+        self.listen(ChangeLog())
+        await self._supervisor.run()
 
     def _tell_begin(self, status: StatusThread | None) -> None:
         counts, host = self._history.counts, self._settings.listen().host

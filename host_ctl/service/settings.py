@@ -19,10 +19,12 @@ from host_ctl.history.frames import HistoryConfig
 from host_ctl.ingest.limits import IngestLimits
 from host_ctl.ingest.server import Listen
 from host_ctl.ingest.tls import TlsFiles
+from host_ctl.live.limits import LiveLimits, WindowLimits, WorkerOrder
 
 PREFIX = "PULSE_CONTROLLER_"
 _ELSEWHERE = f"{PREFIX}CONFIG"
 _MIB, _GIB = 1 << 20, 1 << 30
+_HELD_WINDOWS = 4  # of the largest: frames are only pointed to until a window opens them
 
 
 def _setting(default: Any, key: str, help_text: str, least: float = 0, most: float = 0) -> Any:
@@ -78,6 +80,23 @@ class ControllerSettings:
     gather_ms: float = _setting(
         10.0, "history.gather_ms", "frames of that time are made durable together", 0, 40
     )
+    analysis: bool = _setting(True, "analysis.enabled", "analyse what comes in")
+    every_s: float = _setting(1.0, "analysis.every_s", "traffic between two looks, at least", 0.01, 3600)
+    look_cpu_s: float = _setting(
+        5.0, "analysis.look_cpu_s", "processor time that a look may take; its window is as long", 0.1, 600
+    )
+    cpu_share: float = _setting(
+        1.0, "analysis.cpu_share", "of one processor that looks take in the long run", 0.01, 1
+    )
+    iterations: int = _setting(60, "analysis.iterations", "iterations that a look wants to see", 12, 1000)
+    least_iterations: int = _setting(
+        8, "analysis.least_iterations", "iterations that it needs, whatever they cost", 6, 100
+    )
+    window_s: float = _setting(1800.0, "analysis.window_s", "longest time that a look covers", 1, 86400)
+    window_mib: int = _setting(128, "analysis.window_mib", "most frames that a look covers, MiB", 1, 4096)
+    deadline_s: float = _setting(
+        3.0, "analysis.deadline_s", "how long an interval waits for frames that are late", 0.1, 300
+    )
     status: str = _setting(
         "127.0.0.1:7472", "status.address", "HOST:PORT of health and metrics, this machine alone; empty: none"
     )
@@ -124,6 +143,22 @@ class ControllerSettings:
         return HistoryConfig(
             Path(self.history), round(self.history_gib * _GIB), round(self.segment_mib * _MIB)
         )
+
+    def looking(self) -> WorkerOrder | None:
+        """What live analysis is to do; None when nothing."""
+        if not self.analysis:
+            return None
+        window = WindowLimits(
+            self.iterations, self.least_iterations, round(self.window_s * 1e9), self.window_mib * _MIB
+        )
+        limits = LiveLimits(
+            window=window,
+            every_ns=round(self.every_s * 1e9),
+            look_s=self.look_cpu_s,
+            deadline_ns=round(self.deadline_s * 1e9),
+            held_bytes=_HELD_WINDOWS * self.window_mib * _MIB,
+        )
+        return WorkerOrder(Path(self.history), limits, self.cpu_share)
 
     def status_address(self) -> tuple[str, int] | None:
         """Where health and metrics are told; None for nowhere. Raises UsageError."""

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows a history while another process writes it: every record once, in the order of the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from host_ctl.history.records import HEADER, SUFFIX, Damage, Found, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A record and the file that it is in."""
+
+    path: Path
+    found: Found
+
+
+class HistoryTail:
+    """Remembers how far it has read. Files that go away meanwhile are passed over."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._path: Path | None = None
+        self._offset = 0
+
+    def new(self) -> Iterator[Place]:
+        """Yield what has come since the last call. Raises OSError when the disk does."""
+        paths = sorted(p for p in self._directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
+        for path in paths:
+            if self._path is not None and path < self._path:
+                continue
+            if path != self._path:
+                self._path, self._offset = path, len(HEADER)
+            try:
+                yield from self._in(path, last=path == paths[-1])
+            except FileNotFoundError:
+                continue
+
+    def _in(self, path: Path, *, last: bool) -> Iterator[Place]:
+        if path.stat().st_size <= self._offset:
+            return
+        for found in walk(path, begin=self._offset):
+            if isinstance(found, Damage):
+                if last:
+                    return  # it may just be being written
+            else:
+                self._offset = found.end
+                yield Place(path, found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -15,6 +14,7 @@ from rich.console import Console
 from host_ctl.cli.bench import bench_app
 from host_ctl.cli.certs import certs_app
 from host_ctl.cli.controller import controller, export
+from host_ctl.cli.demo.command import demo
 from host_ctl.cli.output import write
 from host_ctl.cli.sim import sim_app
 from host_ctl.cli.sim_more import live, replay
@@ -44,6 +44,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(certs_app, name="certs")
 app.command("controller")(controller)
 app.command("export")(export)
+app.command("demo")(demo)
 
 
 @app.callback(invoke_without_command=True)
@@ -115,35 +116,6 @@ def show(analysis: Analysis, *, as_json: bool) -> int:
         text = capture.get()
     write(text)
     return EXIT_STATUS[analysis.health]
-
-
-@app.command()
-def demo(
-    fault: Annotated[
-        str, typer.Option(help="Scenario to simulate, see `python -m sim list`.")
-    ] = "slow_compute-dp-on_entry",
-    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 1,
-    keep: Annotated[Path | None, typer.Option(help="Folder in which to keep the captures.")] = None,
-) -> None:
-    """Simulate a small training job with one fault, write its captures, and analyse them."""
-    from host_ctl.pipeline import analyze_paths
-    from sim.output.run import run_scenario
-    from sim.scenarios.lab import build
-    from sim.spec import SimulationError
-
-    with tempfile.TemporaryDirectory(prefix="pulse-demo-") as scratch:
-        out = keep or Path(scratch)
-        try:
-            scenario = build(fault, seed)
-            write(f"Simulating a small training job: {fault}, seed {seed} ...\n\n")
-            truth = run_scenario(scenario, out)
-        except (SimulationError, OSError) as error:
-            raise UsageError(f"the demo cannot be simulated: {error}") from error
-        captures = sorted(out.glob("*.pcap"))
-        show(analyze_paths(captures, until_ns=truth.data["capture"]["end_ns"]), as_json=False)
-        culprit = truth.data["fault"]["culprit_node"]
-        guilty = "nobody" if culprit is None else f"node{culprit}"
-        write(f"\nThe simulator's truth, which the analysis did not see: {guilty} is to blame.\n")
 
 
 def _named(items: list[str]) -> dict[str, Path]:

@@ -48,9 +48,12 @@ class Analyst:
     def due(self, now_ns: int) -> Closed | None:
         """What is closed by now, when it is enough for another look."""
         closed = self._intervals.close(self.intake, now_ns)
-        return (
-            closed if closed is not None and closed.end_ns >= self._looked_ns + self.limits.every_ns else None
-        )
+        if closed is None or closed.end_ns <= self._looked_ns:
+            return None
+        heard_ns = max(nic.received_ns for nic in self.intake)
+        # When nothing more comes, what there is counts, however little.
+        enough = closed.end_ns >= self._looked_ns + self.limits.every_ns
+        return closed if enough or now_ns >= heard_ns + self.limits.deadline_ns else None
 
     def look(self, now_ns: int) -> Findings | None:
         """Look if it is time to; None when it is not, or when there is nothing to see."""
@@ -111,6 +114,7 @@ class Analyst:
         silent = nic_names(closed.silent)
         problems = _problems(window, looked, silent, skipped_ns, self.limits)
         report = _report(analysis, health, memories, verdicts, problems)
+        report["window"] = {"begin_ns": window.begin_ns, "end_ns": window.end_ns}
         return Findings(window.begin_ns, window.end_ns, health, tuple(states), report, silent, problems)
 
     def _account(self, window: Window, looked: Looked | None, seconds: float) -> None:

@@ -6,7 +6,7 @@ Captures go all the way at once; live analysis goes it with what a window of rec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -99,11 +99,16 @@ def analyze_series(
     warnings: Sequence[str] = (),
     until_ns: int | None = None,
     watch: Stopwatch | None = None,
+    *,
+    coupled: bool = False,
 ) -> Analysis:
-    """Reconstruct, attribute, diagnose what is aligned; ``watch`` has the time of the stages before."""
+    """Reconstruct, attribute, diagnose what is aligned; ``watch`` has the time of the stages before.
+
+    ``coupled``: the rails' clocks have been related already, and are taken as they are.
+    """
     watch = watch or Stopwatch()
     warnings = [*warnings, *alignment.warnings]
-    alignment, traffic, repairs, (jobs, aside) = _reconstruct(series, alignment)
+    alignment, traffic, repairs, (jobs, aside) = _reconstruct(series, alignment, coupled=coupled)
     watch.lap("reconstruct")
     witness_ns = _witness(series, alignment, until_ns)
     analysed = []
@@ -146,14 +151,14 @@ def analyze_series(
 
 
 def _reconstruct(
-    series: Sequence[NicSeries], alignment: Alignment
+    series: Sequence[NicSeries], alignment: Alignment, *, coupled: bool
 ) -> tuple[Alignment, Traffic, Table, tuple[tuple[Job, ...], tuple[Group, ...]]]:
     """Traffic, repairs and jobs; once more where the jobs told how rails that never meet relate in time."""
     traffic, repairs, jobs = _traffic_and_jobs(series, alignment)
-    coupled = couple_rails(alignment, traffic, jobs[0])
-    if coupled is None:
+    related = None if coupled else couple_rails(alignment, traffic, jobs[0])
+    if related is None:
         return alignment, traffic, repairs, jobs
-    return coupled, *_traffic_and_jobs(series, coupled)
+    return related, *_traffic_and_jobs(series, related)
 
 
 def _traffic_and_jobs(
@@ -177,14 +182,15 @@ def _witness(series: Sequence[NicSeries], alignment: Alignment, until_ns: int | 
 
 
 class Stopwatch:
-    """Seconds spent per stage, from when it was made."""
+    """Seconds spent per stage, from when it was made, on a clock such as ``time.process_time``."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self.seconds: dict[str, float] = {}
-        self._at = perf_counter()
+        self._clock = clock
+        self._at = clock()
 
     def lap(self, stage: str) -> None:
         """Add the time since the last lap to a stage."""
-        now = perf_counter()
+        now = self._clock()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._at
         self._at = now

@@ -9,6 +9,7 @@ from typing import Any
 
 from host_ctl.diagnose.judge import overall_health
 from host_ctl.diagnose.verdict import Health, Verdict
+from host_ctl.live.clocks import CarriedClocks
 from host_ctl.live.decoded import DecodedFrames
 from host_ctl.live.findings import Findings, JobState
 from host_ctl.live.intake import Arrived, Intake
@@ -36,6 +37,7 @@ class Analyst:
         self.counts = LookCounts()
         self._intervals = Intervals(self.limits.deadline_ns)
         self._decoded = DecodedFrames()
+        self._clocks = CarriedClocks()
         self._looked_ns = -(2**63)
         self._floor_ns = -(2**63)
         self._last_span_ns = 0
@@ -80,7 +82,7 @@ class Analyst:
         )
 
     def _look_at(self, window: Window) -> Looked | None:
-        return look_at(window, self._decoded)
+        return look_at(window, self._decoded, self._clocks)
 
     def _restarted(self, looked: Looked) -> bool:
         """Whether a job was started again; what was before that is not looked at any more."""

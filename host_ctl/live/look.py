@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpu_app.wire.records import MessageFlag
 from host_ctl.align.clock import Alignment
 from host_ctl.align.solve import align
 from host_ctl.diagnose.verdict import Verdict
 from host_ctl.ingest.local import learn_local
 from host_ctl.ingest.series import NicSeries
+from host_ctl.live.clocks import CarriedClocks, contradicted
 from host_ctl.live.decoded import DecodedFrames, series_of, trimmed
 from host_ctl.live.memory import Sighting
 from host_ctl.live.window import Window
@@ -35,9 +38,9 @@ class Looked:
     unreadable: int
 
 
-def look_at(window: Window, decoded: DecodedFrames) -> Looked | None:
+def look_at(window: Window, decoded: DecodedFrames, clocks: CarriedClocks) -> Looked | None:
     """Analyse a window; None when it holds no RDMA at all."""
-    watch = Stopwatch()
+    watch = Stopwatch(time.process_time)
     series, shifts, unreadable = _series(window, decoded)
     watch.lap("decode")
     if not series:
@@ -46,10 +49,18 @@ def look_at(window: Window, decoded: DecodedFrames) -> Looked | None:
     shift_of = {s.name: shift for s, shift in zip(series, shifts, strict=True)}
     shifts = [shift_of[s.name] for s in named]
     watch.lap("join")
-    alignment = align(named)
+    carried = clocks.carry(window, named)
+    alignment = align(named) if carried is None else carried
     watch.lap("align")
     inside = _trim(named, alignment, shifts, window)
-    analysis = analyze_series(inside, alignment, remarks, None, watch)
+    analysis = analyze_series(inside, alignment, remarks, None, watch, coupled=carried is not None)
+    if carried is not None and contradicted(analysis.traffic):
+        alignment = align(named)
+        watch.lap("align")
+        inside, carried = _trim(named, alignment, shifts, window), None
+        analysis = analyze_series(inside, alignment, remarks, None, watch)
+    if carried is None:
+        clocks.keep(window, named, analysis.alignment, related=len(analysis.jobs) > 0)
     seen = [_sighting(one, analysis, shifts, window) for one in analysis.jobs]
     return Looked(analysis, tuple(s for s, _ in seen), tuple(b for _, b in seen), unreadable)
 
@@ -101,7 +112,9 @@ def _sighting(
     shift_ns = _to_controller(traffic, analysis.alignment, job.members, shifts)
     rows = traffic.transfers[np.isin(traffic.transfers["link"], job.links)]
     starts, ends = send_start(rows), arrival(rows)
-    times = np.sort(np.concatenate([starts, ends]))
+    # Repeats are no progress: after a crash they go on for long.
+    once = (rows["flags"] & MessageFlag.REPEATED) == 0
+    times = np.sort(np.concatenate([starts, ends[once]]))
     times = times[times != MISSING]
     last = int(times[-1])
     bounds = job.boundaries_ns

@@ -122,7 +122,9 @@ class Memory:
         job.nics, job.connections, job.seen_ns = seen.nics, seen.connections, seen.end_ns
         if seen.iteration_ns:
             job.iteration_ns = seen.iteration_ns
-        job.pause_ns = max(job.pause_ns, seen.pause_ns)
+        if seen.silence_ns <= seen.iteration_ns:
+            # What lies before a stop may be part of it.
+            job.pause_ns = max(job.pause_ns, seen.pause_ns)
         _learn(job, seen, verdicts)
         return job, verdicts
 
@@ -220,7 +222,7 @@ def _renewed(old: KeptVerdict, new: Verdict, seen: Sighting) -> KeptVerdict:
     """The same fault seen again: what was known of its begin holds, and of its cost what is more."""
     if new.severity == "notice" or old.verdict.onset_ns > new.onset_ns:
         return KeptVerdict(new, seen.end_ns, old.before_ns, seen.latest_ns)
-    if _from_begin(new, seen):
+    if old.verdict.onset_ns < seen.begin_ns or _from_begin(new, seen):
         # Only the look that saw the begin could compare with before.
         lost = max(old.verdict.lost_gpu_seconds, new.lost_gpu_seconds)
         held = replace(old.verdict, lost_gpu_seconds=lost)

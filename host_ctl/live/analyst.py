@@ -25,6 +25,7 @@ from host_ctl.present.report import build_report
 _FIRST_BUDGET_BYTES = 32 << 20
 _MOST_GROWTH = 2.0
 _MANY = 8
+_WIDE_EVERY = 8
 
 
 class Analyst:
@@ -41,6 +42,7 @@ class Analyst:
         self._looked_ns = -(2**63)
         self._floor_ns = -(2**63)
         self._last_span_ns = 0
+        self._first_ns: int | None = None
         self._budget_bytes = _FIRST_BUDGET_BYTES
 
     def take(self, arrived: Arrived) -> None:
@@ -53,6 +55,10 @@ class Analyst:
         if closed is None or closed.end_ns <= self._looked_ns:
             return None
         heard_ns = max(nic.received_ns for nic in self.intake)
+        if self._first_ns is None:
+            self._first_ns = heard_ns
+        if now_ns < self._first_ns + self.limits.every_ns:
+            return None  # whom to expect is not known yet
         # When nothing more comes, what there is counts, however little.
         enough = closed.end_ns >= self._looked_ns + self.limits.every_ns
         return closed if enough or now_ns >= heard_ns + self.limits.deadline_ns else None
@@ -76,7 +82,8 @@ class Analyst:
         return findings
 
     def _choose(self, end_ns: int) -> Window:
-        wish = Wish(self.memory.iteration_ns, self.memory.onset_ns, self._last_span_ns)
+        wide = self.counts.looks % _WIDE_EVERY == 0
+        wish = Wish(self.memory.iteration_ns, self.memory.onset_ns, self._last_span_ns, wide)
         return choose_window(
             self.intake, end_ns, self.limits.window, wish, self._budget_bytes, self._floor_ns
         )
@@ -89,7 +96,7 @@ class Analyst:
         begun = [
             at
             for seen, at in zip(looked.sightings, looked.begun_ns, strict=True)
-            if self.memory.is_restart(seen.nics, seen.connections)
+            if self.memory.is_restart(seen)
         ]
         if begun and max(begun) > self._floor_ns:
             self._floor_ns = max(begun)
@@ -101,21 +108,23 @@ class Analyst:
         verdicts: list[Verdict] = []
         memories: list[JobMemory] = []
         analysis = looked.analysis
-        for one, seen in zip(analysis.jobs, looked.sightings, strict=True):
-            known, holding = self.memory.see(seen)
-            holding = tuple(renamed(v, known.key) for v in holding)
-            states.append(_state(known, one.job.iterations, holding, one.findings.unsure))
+        taken = self.memory.see(looked.sightings)
+        for one, seen, (known, found) in zip(analysis.jobs, looked.sightings, taken, strict=True):
+            holding = tuple(renamed(v, known.key) for v in found)
+            if known not in memories:
+                states.append(_state(known, one.job.iterations, holding, seen.unsure))
             verdicts += holding
             memories.append(known)
         for known in self.memory.stopped(memories):
             holding = tuple(renamed(k.verdict, known.key) for k in known.kept)
             states.append(_state(known, 0, holding, ()))
             verdicts += holding
-        unsure = [text for one in analysis.jobs for text in one.findings.unsure]
+        unsure = [text for seen in looked.sightings for text in seen.unsure]
         health = overall_health(verdicts, unsure, len(states))
         silent = nic_names(closed.silent)
         problems = _problems(window, looked, silent, skipped_ns, self.limits)
-        report = _report(analysis, health, memories, verdicts, problems)
+        missing = unsure if states else list(analysis.missing)
+        report = _report(analysis, health, memories, verdicts, missing, problems)
         report["window"] = {"begin_ns": window.begin_ns, "end_ns": window.end_ns}
         return Findings(window.begin_ns, window.end_ns, health, tuple(states), report, silent, problems)
 
@@ -139,9 +148,8 @@ class Analyst:
             self._budget_bytes = round(afforded) if grows else self._budget_bytes
 
     def _tidy(self, now_ns: int, window: Window) -> None:
-        """Let go what no window will ask for: a next one may be half as long again."""
-        span_ns = max(window.wanted_ns, window.end_ns - window.begin_ns)
-        self.intake.let_go_before(window.end_ns - span_ns - span_ns // 2)
+        """Let go what no window will ask for."""
+        self.intake.let_go_before(window.end_ns - self.limits.window.most_ns)
         self.intake.forget_before(now_ns - self.limits.forget_ns)
         self.memory.forget_before(window.end_ns - self.limits.forget_ns)
 
@@ -183,6 +191,7 @@ def _report(
     health: Health,
     memories: list[JobMemory],
     verdicts: list[Verdict],
+    missing: list[str],
     problems: tuple[str, ...],
 ) -> dict[str, Any]:
     jobs = [replace(one.job, id=known.key) for one, known in zip(analysis.jobs, memories, strict=True)]
@@ -195,6 +204,6 @@ def _report(
         kinds=[one.kinds for one in analysis.jobs],
         dimensions=[one.dimensions for one in analysis.jobs],
         verdicts=verdicts,
-        missing=analysis.missing,
+        missing=missing,
         warnings=(*problems, *analysis.warnings),
     )

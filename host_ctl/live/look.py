@@ -24,8 +24,8 @@ from host_ctl.live.window import Window
 from host_ctl.pipeline import Analysis, JobAnalysis, Stopwatch, analyze_series
 from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
 
-_AT_THE_END = 2  # iterations
 _CONNECTIONS = 256
+_NOT_YET = "the captures end too soon to tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,18 @@ def _sighting(
         int(clock.to_common(np.array([s.witness_ns]))[0])
         for s, clock in zip(analysis.series, analysis.alignment.clocks, strict=True)
     )
-    late = rows[ends >= last - _AT_THE_END * int(np.median(lengths))]
-    used, first = np.unique(late["link"]), {}
-    for link in used.tolist():
-        first[link] = int(starts[rows["link"] == link].min())
+    # Of a job that was started again in the midst of the window only the latter part is still there.
+    third = (last - int(times[0])) // 3
+    early, late = (
+        np.unique(rows["link"][ends <= last - 2 * third]),
+        np.unique(rows["link"][ends >= last - third]),
+    )
     sighting = Sighting(
-        nics=tuple(sorted(traffic.endpoints[m].name for m in job.members)),
-        connections=_names(traffic, used.tolist()),
+        nics=tuple(
+            sorted(e.name for e in (traffic.endpoints[m] for m in job.members) if e.series is not None)
+        ),
+        early=_names(traffic, early.tolist()),
+        late=_names(traffic, late.tolist()),
         begin_ns=window.begin_ns,
         end_ns=window.end_ns,
         iterations_ns=tuple(
@@ -138,8 +143,10 @@ def _sighting(
         pause_ns=int(np.diff(times).max(initial=0)),
         silence_ns=max(0, witness - last),
         verdicts=tuple(replace(v, onset_ns=v.onset_ns + shift_ns) for v in one.findings.verdicts),
+        # Windows end anywhere, mostly inside an operator: the next ones will tell.
+        unsure=tuple(text for text in one.findings.unsure if _NOT_YET not in text),
     )
-    return sighting, min(first.values()) + shift_ns
+    return sighting, int(starts[np.isin(rows["link"], late)].min()) + shift_ns
 
 
 def _to_controller(

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field, replace
 from host_ctl.diagnose.verdict import Verdict
 from host_ctl.live.intake import NicName
 
-_SAME_JOB = 0.5  # of the NICs of both
+_SAME_JOB = 0.5  # of the NICs of the smaller
+_SHORTER_LOOKS = 20
+"""Looks in a row that must show a shorter iteration before it is believed: short windows show parts."""
+_LONGER = 1.5
 _SETTLED = 3
 """Looks in a row in which a job must be without a fault to be taken for healthy."""
 _HEALTHY_MOVES = 0.2
@@ -45,7 +48,9 @@ class JobMemory:
     seen_ns: int
     iteration_ns: int = 0
     healthy_ns: int = 0
+    looks: int = 0
     healthy_looks: int = 0
+    shorter_looks: int = 0
     pause_ns: int = 0
     kept: list[KeptVerdict] = field(default_factory=list)
 
@@ -54,18 +59,21 @@ class JobMemory:
 class Sighting:
     """A job as one look saw it; times are of the controller's clock.
 
-    ``connections`` are those in use at its end, ``iterations_ns`` begin and length of every iteration but the
-    first and the last, which may be in part; ``silence_ns`` is how long it has been silent at the end.
+    ``early`` and ``late`` are its connections in the first and in the last third of its time in the window,
+    ``iterations_ns`` begin and length of every iteration but the first and the last, which may be in part;
+    ``silence_ns`` is how long it has been silent at the end.
     """
 
     nics: tuple[str, ...]
-    connections: frozenset[str]
+    early: frozenset[str]
+    late: frozenset[str]
     begin_ns: int
     end_ns: int
     iterations_ns: tuple[tuple[int, int], ...]
     pause_ns: int
     silence_ns: int
     verdicts: tuple[Verdict, ...]
+    unsure: tuple[str, ...] = ()
 
     @property
     def iteration_ns(self) -> int:
@@ -103,30 +111,50 @@ class Memory:
         job = self._find(nics)
         return 0 if job is None else job.pause_ns
 
-    def is_restart(self, nics: Sequence[str], connections: frozenset[str]) -> bool:
-        """Whether a job on these NICs has none of the connections that it had: it was started again."""
-        job = self._find(nics)
-        return job is not None and not job.connections & connections
-
-    def see(self, seen: Sighting) -> tuple[JobMemory, tuple[Verdict, ...]]:
-        """Take what a look saw of a job; return what is remembered of it, and the verdicts that hold now."""
+    def is_restart(self, seen: Sighting) -> bool:
+        """Whether a job is one that is known, but with none of its connections: it was started again."""
         job = self._find(seen.nics)
-        if job is not None and not job.connections & seen.connections:
+        return job is not None and _anew(job, seen)
+
+    def see(self, sightings: Sequence[Sighting]) -> list[tuple[JobMemory, tuple[Verdict, ...]]]:
+        """Take what a look saw; return per sighting the job, as remembered, and the verdicts that hold now.
+
+        Parts of a job that a window does not join, since it shows too little, are one job all the same: its
+        verdicts come with the first.
+        """
+        jobs = [self._job(seen) for seen in sightings]
+        out: list[tuple[JobMemory, tuple[Verdict, ...]]] = []
+        for number, job in enumerate(jobs):
+            if job in jobs[:number]:
+                out.append((job, ()))
+                continue
+            parts = [s for s, own in zip(sightings, jobs, strict=True) if own is job]
+            out.append((job, self._take(job, _joined(parts))))
+        return out
+
+    def _job(self, seen: Sighting) -> JobMemory:
+        job = self._find(seen.nics)
+        if job is not None and _anew(job, seen):
             self.jobs.remove(job)
             job = None
         if job is None:
             self.count += 1
-            job = JobMemory(f"job-{self.count}", seen.nics, seen.connections, seen.end_ns)
+            job = JobMemory(f"job-{self.count}", seen.nics, seen.late, seen.end_ns)
             self.jobs.append(job)
+        return job
+
+    def _take(self, job: JobMemory, seen: Sighting) -> tuple[Verdict, ...]:
         verdicts = _hold(job, seen)
-        job.nics, job.connections, job.seen_ns = seen.nics, seen.connections, seen.end_ns
-        if seen.iteration_ns:
-            job.iteration_ns = seen.iteration_ns
+        # A window that is too short for the job shows a part of it.
+        job.nics = tuple(sorted({*seen.nics, *(job.nics if set(seen.nics) < set(job.nics) else ())}))
+        job.connections, job.seen_ns = seen.late, seen.end_ns
+        job.looks += 1
+        _learn_period(job, seen)
         if seen.silence_ns <= seen.iteration_ns:
             # What lies before a stop may be part of it.
             job.pause_ns = max(job.pause_ns, seen.pause_ns)
         _learn(job, seen, verdicts)
-        return job, verdicts
+        return verdicts
 
     def stopped(self, seen: Sequence[JobMemory]) -> list[JobMemory]:
         """Jobs that have stopped and are out of sight; what runs on their NICs now has taken their place."""
@@ -148,10 +176,40 @@ class Memory:
     def _find(self, nics: Sequence[str]) -> JobMemory | None:
         best, most = None, _SAME_JOB
         for job in self.jobs:
-            common = len(set(job.nics) & set(nics)) / max(len(set(job.nics) | set(nics)), 1)
-            if common >= most:
+            common = len(set(job.nics) & set(nics)) / max(min(len(job.nics), len(nics)), 1)
+            if common > most:
                 best, most = job, common
         return best
+
+
+def _anew(job: JobMemory, seen: Sighting) -> bool:
+    """Whether nothing of the job's connections is left, neither in the window's end nor throughout it."""
+    whole = len(seen.iterations_ns) >= _LEAST_ITERATIONS
+    return whole and job.looks >= _SETTLED and not job.connections & seen.late and not seen.early & seen.late
+
+
+def _joined(parts: Sequence[Sighting]) -> Sighting:
+    """The parts of a job as one; how long an iteration takes the first one tells."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        nics=tuple(sorted({nic for part in parts for nic in part.nics})),
+        early=frozenset().union(*(part.early for part in parts)),
+        late=frozenset().union(*(part.late for part in parts)),
+        silence_ns=min(part.silence_ns for part in parts),
+        verdicts=tuple(v for part in parts for v in part.verdicts),
+    )
+
+
+def _learn_period(job: JobMemory, seen: Sighting) -> None:
+    """Learn how long an iteration takes: longer at once, shorter only when nothing else shows for long."""
+    if not seen.iteration_ns:
+        return
+    shorter = seen.iteration_ns * _LONGER < job.iteration_ns
+    job.shorter_looks = job.shorter_looks + 1 if shorter else 0
+    if not shorter or job.shorter_looks > _SHORTER_LOOKS:
+        job.iteration_ns = seen.iteration_ns
 
 
 def _learn(job: JobMemory, seen: Sighting, verdicts: Sequence[Verdict]) -> None:
@@ -171,10 +229,10 @@ def _hold(job: JobMemory, seen: Sighting) -> tuple[Verdict, ...]:
     found = [v for v in seen.verdicts if _stands(job, seen, v)]
     kept: list[KeptVerdict] = []
     for old in job.kept:
-        again = next((v for v in found if _same(old.verdict, v)), None)
-        if again is not None:
-            found.remove(again)
-            kept.append(_renewed(old, again, seen))
+        again = [v for v in found if _same(old.verdict, v)]
+        if again:
+            found = [v for v in found if v not in again]
+            kept.append(_renewed(old, again[0], seen))
         elif _lasts(old, seen):
             kept.append(old)
     accused = bool(kept)

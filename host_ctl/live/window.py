@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from host_ctl.live.intake import Arrived, Intake, NicName
 from host_ctl.live.limits import WindowLimits
 
-_FIRST_SPAN_NS = 4_000_000_000
+_LEAST_SPAN_NS = 4_000_000_000
 _GROWTH = 1.5
+_WIDE = 4
 _ROUGHLY = 1.15  # iterations vary, and the first and the last are in part
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the last look learned: the longest iteration of a job, and since when a fault is under way."""
+    """What the last looks learned: the longest iteration of a job, and since when a fault is under way.
+
+    ``wide``: look further back than usual, for what repeats may be part of something longer that repeats.
+    """
 
     iteration_ns: int = 0
     onset_ns: int | None = None
     last_span_ns: int = 0
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,10 @@ def choose_window(
 def _span(limits: WindowLimits, wish: Wish, end_ns: int) -> int:
     if not wish.iteration_ns:
         # Nothing is known of any job: longer and longer, until one shows.
-        return max(_FIRST_SPAN_NS, round(wish.last_span_ns * _GROWTH))
-    span_ns = round(limits.iterations * wish.iteration_ns * _ROUGHLY)
+        return max(_LEAST_SPAN_NS, round(wish.last_span_ns * _GROWTH))
+    span_ns = max(round(limits.iterations * wish.iteration_ns * _ROUGHLY), _LEAST_SPAN_NS)
+    if wish.wide:
+        span_ns *= _WIDE
     if wish.onset_ns is not None:
         # What was before the fault tells it apart: it stays in sight for as long as that can be afforded.
         span_ns = max(span_ns, end_ns - wish.onset_ns + span_ns // 2)

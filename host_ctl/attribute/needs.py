@@ -102,7 +102,7 @@ def _undisturbed(source: Arrivals, repeated: NDArray[np.bool_]) -> NDArray[np.bo
     receiver did next may seem to have come too early.
     """
     before = np.r_[0, np.cumsum(repeated[source.rows])]
-    known = np.maximum(source.base, 0)
+    known = np.clip(source.base, 0, len(source.rows))  # a hole in the capture puts iterations beyond its end
     begin = np.minimum(np.r_[0, known[:-1]], known)
     end = np.maximum(np.r_[known[1:], len(source.rows)], known)
     return np.asarray((source.base != UNKNOWN) & (before[end] == before[begin]))

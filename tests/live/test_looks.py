@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recorded sessions, interval by interval: the verdicts of the whole, no alarm before, bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from dpu_app.wire.frame import decode_frame, encode_frame
+from host_ctl.live.analyst import Analyst
+from host_ctl.live.intake import Arrived
+from host_ctl.live.limits import LiveLimits, WindowLimits
+from host_ctl.pipeline import analyze_paths
+from host_ctl.present.report import report_schema
+from tests.live.sessions import (
+    MS,
+    accused,
+    arrivals,
+    bare,
+    catalogue_session,
+    limits,
+    play,
+    small_session,
+)
+
+
+def offline(folder: Path) -> tuple[str, set[tuple[str, str, str | None]]]:
+    analysis = analyze_paths([folder])
+    found = {(v.severity, v.cause, v.machine) for v in analysis.verdicts if v.severity != "notice"}
+    return analysis.health, found
+
+
+@pytest.mark.parametrize("fault", ["healthy", "slow_compute", "hang", "crash"])
+def test_looking_interval_by_interval_ends_with_the_verdict_of_the_whole(
+    sessions: dict[str, Path], fault: str
+) -> None:
+    found = play(arrivals(sessions[fault]), Analyst(limits(150 * MS)))
+    assert len(found) >= 2
+    assert (found[-1].health, accused(found[-1])) == offline(sessions[fault])
+    jsonschema.validate(found[-1].report, report_schema())
+
+
+def test_nobody_is_accused_before_the_fault_begins_and_the_job_keeps_its_name(
+    sessions: dict[str, Path],
+) -> None:
+    found = play(arrivals(sessions["slow_compute"]), Analyst(limits()))
+    first_ns = min(v.onset_ns for each in found for job in each.jobs for v in job.verdicts)
+    assert all(not accused(each) for each in found if each.end_ns <= first_ns)
+    assert {job.key for each in found for job in each.jobs} == {"job-1"}
+    machines = {machine for each in found for _, _, machine in accused(each)}
+    assert machines == {"node1"}
+
+
+def test_a_fault_older_than_the_window_does_not_become_usual(sessions: dict[str, Path]) -> None:
+    short = LiveLimits(WindowLimits(iterations=12, most_ns=140 * MS), every_ns=50 * MS)
+    found = play(arrivals(sessions["slow_compute"]), Analyst(short))
+    named = [n for n, each in enumerate(found) if accused(each)]
+    last = found[-1]
+    (verdict,) = last.jobs[0].verdicts
+    assert verdict.onset_ns < last.begin_ns, "the window still shows the onset: the session is too short"
+    assert named == list(range(named[0], len(found))), "it was lost in between"
+    assert (verdict.cause, verdict.machine) == ("compute_slow", "node1")
+
+
+def test_lost_and_damaged_frames_reach_the_report(sessions: dict[str, Path]) -> None:
+    session = arrivals(sessions["healthy"])
+    whole = [a for a in session if not (a.key.machine == "node2" and a.key.sequence in (2, 3))]
+    damaged = [
+        replace(a, read=partial(bytes, b"nonsense")) if (a.key.machine, a.key.sequence) == ("node3", 4) else a
+        for a in whole
+    ]
+    last = play(damaged, Analyst(limits(150 * MS)))[-1]
+    told = " ".join(last.report["data_quality"]["warnings"])
+    assert "2 frames of the window have not come" in told
+    assert "1 frames of the window cannot be read" in told
+    assert not accused(last)
+
+
+def test_a_nic_that_falls_silent_is_told_and_used_again_when_it_comes_back(
+    sessions: dict[str, Path],
+) -> None:
+    session = arrivals(sessions["healthy"])
+    late = [a for a in session if a.key.machine == "node3" and 2 <= a.key.sequence <= 5]
+    rest = [a for a in session if a not in late]
+    at = next(n for n, a in enumerate(rest) if a.key.machine == "node3" and a.key.sequence == 6)
+    found = play([*rest[:at], *late, *rest[at:]], Analyst(replace(limits(), deadline_ns=100 * MS)))
+    assert any(each.silent == ("node3",) for each in found)
+    assert found[-1].silent == ()
+
+
+def test_a_dpu_process_that_begins_again_does_not_lose_the_job(sessions: dict[str, Path]) -> None:
+    again = [renamed(a, "again") if late_of(a, "node1") else a for a in arrivals(sessions["slow_compute"])]
+    found = play(again, Analyst(limits(150 * MS)))
+    assert accused(found[-1]) == {("fail_slow", "compute_slow", "node1")}
+    assert {job.key for each in found for job in each.jobs} == {"job-1"}
+
+
+def late_of(arrived: Arrived, machine: str) -> bool:
+    return arrived.key.machine == machine and arrived.key.sequence >= 5
+
+
+def renamed(arrived: Arrived, boot_id: str) -> Arrived:
+    """The frame as if another process of the DPU had sent it, which numbers flows the other way round."""
+    frame = decode_frame(arrived.read() or b"")
+    data = encode_frame(replace(frame, boot_id=boot_id, sequence=frame.sequence - 5))
+    key = replace(arrived.key, boot_id=boot_id, sequence=arrived.key.sequence - 5)
+    return Arrived(key, len(data), partial(bytes, data))
+
+
+def test_frames_without_traffic_are_no_job_and_no_failure() -> None:
+    session = [bare(machine, n) for n in range(6) for machine in ("a", "b")]
+    assert play(session, Analyst(limits())) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "workload", "seed"),
+    [
+        (scenario, workload, 1000 + 10 * row + column)
+        for row, scenario in enumerate(
+            ("gpu_slow", "port_slow", "link_loss", "hang", "crash", "healthy", "checkpoint")
+        )
+        for column, workload in enumerate(("dp", "pp"))
+    ],
+)
+def test_the_catalogue_live_is_the_catalogue_offline(
+    tmp_path: Path, scenario: str, workload: str, seed: int
+) -> None:
+    folder = catalogue_session(tmp_path / "session", scenario, workload, seed=seed)
+    found = play(arrivals(folder), Analyst(limits(250 * MS)))
+    assert (found[-1].health, accused(found[-1])) == offline(folder)
+    onset_ns = min((v.onset_ns for each in found for job in each.jobs for v in job.verdicts), default=None)
+    assert onset_ns is None or all(not accused(each) for each in found if each.end_ns <= onset_ns)
+
+
+@pytest.mark.slow
+def test_hundreds_of_intervals_hold_bounded_rows_and_bytes(tmp_path: Path) -> None:
+    folder = small_session(tmp_path / "long", "healthy", machines=3, steps=1500)
+    session = arrivals(folder)
+    bounds = LiveLimits(WindowLimits(iterations=12, most_ns=400 * MS), every_ns=100 * MS, forget_ns=10**12)
+    analyst, held, frames, jobs = Analyst(bounds), [], [], []
+    for arrived in session:
+        analyst.take(arrived)
+        if analyst.look(arrived.key.end_ns) is not None:
+            held.append(analyst.counts.decoded_bytes)
+            frames.append(analyst.intake.held_frames)
+            jobs.append(len(analyst.memory.jobs))
+    assert len(session) > 600
+    assert len(held) > 100
+    early = slice(10, 30)
+    assert max(held) <= 2 * max(held[early])
+    assert max(frames) <= 2 * max(frames[early])
+    assert max(jobs) == 1
+    assert not any(accused(each) for each in play(session[-60:], Analyst(bounds)))

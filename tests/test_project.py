@@ -108,7 +108,8 @@ def test_readme_states_the_options_and_exit_statuses_of_the_command() -> None:
     analyze = app[app.index("def analyze(") : app.index(") -> None:", app.index("def analyze("))]
     options = set(re.findall(r'"(--[a-z]+)"', analyze)) | {"--until"}
     assert {option for option in options if f"`{option}" not in text} == set()
-    statuses = dict(re.findall(r'"(ok|degraded|failed|unsure)": (\d)', app))
+    output = (ROOT / "host_ctl" / "cli" / "output.py").read_text(encoding="utf-8")
+    statuses = dict(re.findall(r'"(ok|degraded|failed|unsure)": (\d)', output))
     assert len(statuses) == 4
     for health, status in statuses.items():
         assert re.search(rf"^\| {status} \|[^|]*`{health}`", text, re.MULTILINE), (health, status)

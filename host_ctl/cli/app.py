@@ -15,7 +15,8 @@ from host_ctl.cli.bench import bench_app
 from host_ctl.cli.certs import certs_app
 from host_ctl.cli.controller import controller, export
 from host_ctl.cli.demo.command import demo
-from host_ctl.cli.output import write
+from host_ctl.cli.output import EXIT_STATUS, write
+from host_ctl.cli.replay import replay_session
 from host_ctl.cli.sim import sim_app
 from host_ctl.cli.sim_more import live, replay
 from host_ctl.cli.times import parse_time
@@ -23,8 +24,6 @@ from host_ctl.errors import PulseError, UsageError, printable
 
 if TYPE_CHECKING:
     from host_ctl.pipeline import Analysis
-
-EXIT_STATUS = {"ok": 0, "degraded": 3, "failed": 3, "unsure": 4}
 
 _INTERRUPTED = 130
 # By version typer brings its own click or uses the package; errors of the command line share this base.
@@ -45,6 +44,7 @@ app.add_typer(certs_app, name="certs")
 app.command("controller")(controller)
 app.command("export")(export)
 app.command("demo")(demo)
+app.command("replay")(replay_session)
 
 
 @app.callback(invoke_without_command=True)

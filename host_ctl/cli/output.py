@@ -8,6 +8,9 @@ import sys
 
 from host_ctl.errors import OutputError
 
+EXIT_STATUS = {"ok": 0, "degraded": 3, "failed": 3, "unsure": 4}
+"""What a health is to whoever called."""
+
 
 def write(text: str) -> None:
     """Write to stdout. A reader that has gone is no error: it has read what it wanted."""

@@ -237,6 +237,8 @@ def _hold(job: JobMemory, seen: Sighting) -> tuple[Verdict, ...]:
             kept.append(old)
     accused = bool(kept)
     for verdict in found:
+        if any(_same(each.verdict, verdict) for each in kept):
+            continue
         # Beside a fault that has become usual, what has no before of its own may be its shadow.
         if accused and verdict.severity == "fail_slow" and _from_begin(verdict, seen):
             continue

@@ -7,6 +7,7 @@ it does with the controller, however that ends.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -127,7 +128,8 @@ def _end_with(stream: IO[bytes]) -> None:
 def main() -> None:
     """Take the order from standard input, and work."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller's to handle
-    os.nice(_NICE)
+    with contextlib.suppress(OSError):  # a hardened unit may forbid it
+        os.nice(_NICE)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     source, out = sys.stdin.buffer, sys.stdout.buffer
     (size,) = LENGTH.unpack(source.read(LENGTH.size))

@@ -140,7 +140,9 @@ class Controller:
 
     def _renew_snapshot(self) -> None:
         problem = None if self._tls is None else self._tls.problem
-        self._snapshot = take_snapshot(self._server, self._history, self._begun_s, (self._expires_s, problem))
+        analysis = None if self._supervisor is None else self._supervisor.status
+        certificate = self._expires_s, problem
+        self._snapshot = take_snapshot(self._server, self._history, self._begun_s, certificate, analysis)
 
     def _look_at_certificate(self) -> None:
         if self._tls is None:

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from host_ctl.live.supervisor import AnalysisStatus
 from host_ctl.service.snapshot import NicSnapshot, Snapshot
 
 _LABELS = ("machine", "nic")
@@ -64,6 +65,43 @@ class _SnapshotCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         yield from _of_controller(self._snapshot)
         yield from _of_nics(self._snapshot.nics)
+        if self._snapshot.analysis is not None:
+            yield from _of_analysis(self._snapshot.analysis)
+
+
+def _of_analysis(status: AnalysisStatus) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "pulse_analysis_running", "1 while there is a process that looks.", value=float(status.running)
+    )
+    counts = {
+        "restarts": ("Times that this process had to be begun again.", status.restarts),
+        "hung": ("Times that it was ended because it hung.", status.hung),
+    }
+    alive = status.alive
+    if alive is not None:
+        looks, intake = alive.looks, alive.intake
+        counts |= {
+            "looks": ("Looks at recent traffic.", looks.looks),
+            "failed_looks": ("Looks that failed.", looks.failed),
+            "cut_looks": ("Looks at less than was wanted, since there was too much traffic.", looks.cut),
+            "frames": ("Frames that analysis has noted.", intake.frames),
+            "late_frames": ("Frames among them that came after a later one.", intake.late),
+            "dpu_restarts": ("Times that a DPU's process was a new one.", intake.restarts),
+            "let_go_frames": ("Frames let go before they were old, for want of room.", intake.let_go_early),
+        }
+        gauges = {
+            "look_seconds": ("Processor time of the last look.", looks.last_seconds),
+            "window_seconds": ("Traffic that the last look covered.", looks.last_span_ns / 1e9),
+            "held_frames": ("Frames that windows may ask for.", alive.held_frames),
+            "decoded_bytes": ("Tables in memory.", looks.decoded_bytes),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"pulse_analysis_{name}", text, value=value)
+        yield CounterMetricFamily(
+            "pulse_analysis_look_cpu_seconds", "Processor time of all looks.", value=looks.seconds
+        )
+    for name, (text, count) in counts.items():
+        yield CounterMetricFamily(f"pulse_analysis_{name}", text, value=count)
 
 
 def _of_controller(snapshot: Snapshot) -> Iterator[Metric]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +19,17 @@ from host_ctl.live.findings import Findings
 from host_ctl.live.intake import Arrived
 from host_ctl.live.limits import LiveLimits
 from host_ctl.live.recorded import recorded
+from sim.output.records import records_of
 from sim.output.sinks import FrameSink
+from sim.output.truth import collect
+from sim.planning.world import START_NS
 from sim.scenarios.catalogue import HEALTHY, Choice, Order, build
 from sim.scenarios.presets import DEFAULT_CLUSTER
 from sim.simulate import prepare, run
 from sim.spec import FaultKind, FaultSpec, JobSpec, Scenario
 
 MS = 1_000_000
+NEVER = 2**63 - 1
 FAULTS = {
     "healthy": None,
     "slow_compute": FaultSpec(FaultKind.SLOW_COMPUTE, 1, onset_step=20, factor=1.6),
@@ -52,8 +58,26 @@ def catalogue_session(folder: Path, scenario: str, workload: str, *, seed: int, 
 def _write(scenario: Scenario, folder: Path, interval_ns: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     setting = prepare(scenario)
-    run(setting, FrameSink(setting, folder, MeteringConfig(interval_ns=interval_ns)))
+    outcome = run(setting, FrameSink(setting, folder, MeteringConfig(interval_ns=interval_ns)))
+    truth = collect(outcome, records_of(outcome), {}).data
+    fault, times = truth["fault"], truth["jobs"][0]["iteration_ms"]
+    onset_ns = NEVER
+    if scenario.fault is not None and fault["culprit_node"] is not None:
+        onset_ns = setting.epoch_ns + START_NS + round(sum(times[: fault["onset_step"]]) * MS)
+    culprit = None if onset_ns == NEVER else f"node{fault['culprit_node']}"
+    (folder / "told.json").write_text(json.dumps([culprit, onset_ns]))
     return folder
+
+
+def wrongly_accused(folder: Path, found: Sequence[Findings]) -> list[tuple[int, str | None]]:
+    """Whom any look accused before the fault began, or who is innocent; a machine of None is nobody."""
+    culprit, onset_ns = json.loads((folder / "told.json").read_text())
+    return [
+        (each.end_ns, machine)
+        for each in found
+        for _, _, machine in accused(each)
+        if each.end_ns <= onset_ns or machine not in (culprit, None)
+    ]
 
 
 def arrivals(folder: Path) -> list[Arrived]:

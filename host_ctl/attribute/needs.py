@@ -68,7 +68,8 @@ def on_same_machine(endpoint: int, sources: Sequence[Arrivals], traffic: Traffic
     Between NICs that nothing measures against each other before and after mean nothing.
     """
     own = _machine_and_clock(traffic, endpoint)
-    return [i for i, s in enumerate(sources) if _machine_and_clock(traffic, s.endpoint) == own]
+    same = {e for e in {s.endpoint for s in sources} if _machine_and_clock(traffic, e) == own}
+    return [i for i, s in enumerate(sources) if s.endpoint in same]
 
 
 def _machine_and_clock(traffic: Traffic, endpoint: int) -> tuple[str, int]:

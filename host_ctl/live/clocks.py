@@ -17,8 +17,8 @@ from host_ctl.ingest.series import NicSeries
 from host_ctl.live.window import Window
 from host_ctl.reconstruct.transfers import MISSING, Traffic
 
-_LEAST_NS = 5_000_000_000
-_SHARE = 0.25  # of the window that clocks were found in
+_LEAST_NS = 10_000_000_000
+_SHARE = 0.5  # of the window that clocks were found in
 _WANDER = 50e-9
 """How fast a clock may leave the line that was found for it."""
 _SOME = 1e-3

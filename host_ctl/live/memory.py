@@ -25,6 +25,8 @@ _STILL_SLOW = 0.5  # of the way from the healthy iteration to that with the faul
 _NEAR_BEGIN = 3  # iterations
 _PAUSES = 3
 _LEAST_ITERATIONS = 8
+_ENOUGH_ITERATIONS = 20
+"""With fewer, two looks in a row must accuse the same: there are many looks, chance has many tries."""
 _LATEST = 8
 
 
@@ -53,6 +55,7 @@ class JobMemory:
     shorter_looks: int = 0
     pause_ns: int = 0
     kept: list[KeptVerdict] = field(default_factory=list)
+    suspected: list[Verdict] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +239,16 @@ def _hold(job: JobMemory, seen: Sighting) -> tuple[Verdict, ...]:
         elif _lasts(old, seen):
             kept.append(old)
     accused = bool(kept)
+    suspected, job.suspected = job.suspected, []
+    few = len(seen.iterations_ns) < _ENOUGH_ITERATIONS
     for verdict in found:
         if any(_same(each.verdict, verdict) for each in kept):
             continue
         # Beside a fault that has become usual, what has no before of its own may be its shadow.
         if accused and verdict.severity == "fail_slow" and _from_begin(verdict, seen):
+            continue
+        if few and verdict.severity == "fail_slow" and not any(_same(s, verdict) for s in suspected):
+            job.suspected.append(verdict)
             continue
         kept.append(_new(job, verdict, seen))
     job.kept = kept

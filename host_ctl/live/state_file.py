@@ -30,7 +30,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 def write_memory(path: Path, memory: Memory) -> None:
     """Write what is remembered. Raises OSError."""
-    jobs = [asdict(job) | {"connections": sorted(job.connections)} for job in memory.jobs]
+    # A suspicion is not worth keeping: if there is anything in it, it comes up again.
+    changed = [{"connections": sorted(job.connections), "suspected": []} for job in memory.jobs]
+    jobs = [asdict(job) | fields for job, fields in zip(memory.jobs, changed, strict=True)]
     write_atomically(path, json.dumps({"version": _VERSION, "count": memory.count, "jobs": jobs}))
 
 

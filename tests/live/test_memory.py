@@ -78,6 +78,13 @@ def test_few_iterations_accuse_nobody_of_being_slow() -> None:
     assert see(Memory(), sighting(480, [10] * 7, SLOW)) == ("job-1", ())
 
 
+def test_of_few_iterations_two_looks_in_a_row_must_accuse_the_same() -> None:
+    memory, other = Memory(), replace(SLOW, machine="c")
+    seen = [see(memory, sighting(480, [15] * 12, *v))[1] for v in ((SLOW,), (other,), (SLOW,), (), (SLOW,))]
+    assert seen == [(), (), (), (), ()]
+    assert see(memory, sighting(480, [15] * 12, SLOW)) == ("job-1", (SLOW,))
+
+
 def test_silence_is_no_stop_up_to_three_times_the_longest_pause_ever_seen() -> None:
     memory = Memory()
     see(memory, sighting(0, [10] * 40, pause_ns=200 * MS))

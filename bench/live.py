@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What live analysis costs: processor time by stage, once over everything and in looks, and memory."""
+
+from __future__ import annotations
+
+import json
+import resource
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from dpu_app.meter.metering import MeteringConfig
+from host_ctl.ingest.naming import find_captures
+from host_ctl.live.analyst import Analyst
+from host_ctl.live.clocks import CarriedClocks
+from host_ctl.live.decoded import DecodedFrames
+from host_ctl.live.intake import Arrived, Intake
+from host_ctl.live.look import look_at
+from host_ctl.live.recorded import recorded
+from host_ctl.live.window import Window
+from sim.output.sinks import FrameSink
+from sim.scenarios.catalogue import Choice, Order, build
+from sim.scenarios.presets import DEFAULT_CLUSTER, with_workload
+from sim.simulate import prepare, run
+
+NICS = 64
+STAGES = ("decode", "join", "align", "reconstruct", "attribute", "diagnose")
+_COMPUTE_NS = 250_000_000
+_TRAIN_PACKETS = 128
+_ONSET = 0.5
+# Bytes that every NIC reduces per iteration, and iterations: what makes frames of about that size.
+_SIZES = {50_000: (7 << 20, 60), 300_000: (48 << 20, 30), 1_000_000: (160 << 20, 14)}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRow:
+    """One size of frames. ``stages`` are processor seconds per second of traffic, gone through once.
+
+    Looks are those that a machine of this speed would have made: the next begins when the last is over.
+    ``named_after_s`` is from the fault's begin to the end of the look that names the machine.
+    """
+
+    frame_bytes: int
+    traffic_s: float
+    stages: dict[str, float]
+    times_real_time: float
+    looks: int
+    look_s: float
+    longest_look_s: float
+    window_s: float
+    cut: int
+    named_after_s: float | None
+    memory_mib: float
+
+
+def report_live(*, as_json: bool) -> int:
+    """Measure every size and print it; return the exit status."""
+    rows = []
+    for size in _SIZES:
+        # A process of its own, so that its memory is that of this size alone.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            rows.append(pool.submit(measure_live, size).result())
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], indent=1))
+        return 0
+    print(f"{NICS} NICs, a frame a second each; processor seconds per second of traffic, gone through once")
+    print(f"{'frame':>9} " + " ".join(f"{s:>11}" for s in STAGES) + f" {'all':>7} {'x real time':>12}")
+    for row in rows:
+        cells = " ".join(f"{row.stages[s]:>11.3f}" for s in STAGES)
+        total = sum(row.stages.values())
+        print(f"{row.frame_bytes:>9} {cells} {total:>7.2f} {row.times_real_time:>12.2f}")
+    heads = f"{'looks':>6} {'look s':>7} {'longest':>8} {'window s':>9} {'cut':>4} {'named s':>7} {'MiB':>7}"
+    print(f"\n{'frame':>9} {heads}")
+    for row in rows:
+        named = "-" if row.named_after_s is None else f"{row.named_after_s:.1f}"
+        print(
+            f"{row.frame_bytes:>9} {row.looks:>6} {row.look_s:>7.2f} {row.longest_look_s:>8.2f} "
+            f"{row.window_s:>9.1f} {row.cut:>4} {named:>7} {row.memory_mib:>7.0f}"
+        )
+    return 0
+
+
+def measure_live(size: int) -> LiveRow:
+    """Simulate the traffic of one size, and analyse it live and at once."""
+    with tempfile.TemporaryDirectory(prefix="pulse-bench-") as scratch:
+        folder = Path(scratch)
+        onset_ns = _simulate(size, folder)
+        captures, _ = find_captures([folder], {})
+        session = recorded(captures)
+    begin_ns, end_ns = session[0].key.begin_ns, session[-1].key.end_ns
+    traffic_s = (end_ns - begin_ns) / 1e9
+    live, spent, windows, named_ns = Analyst(), [], [], None
+    now_ns = begin_ns
+    for arrived in session:
+        live.take(arrived)
+        now_ns = max(now_ns, arrived.key.end_ns)
+        if arrived.key.end_ns < now_ns:
+            continue  # a look is under way
+        begun_s = time.process_time()
+        findings = live.look(now_ns)
+        if findings is None:
+            continue
+        spent.append(time.process_time() - begun_s)
+        windows.append((findings.end_ns - findings.begin_ns) / 1e9)
+        now_ns += round(spent[-1] * 1e9)
+        if named_ns is None and any(v.machine for job in findings.jobs for v in job.verdicts):
+            named_ns = now_ns
+    stages = {stage: seconds / traffic_s for stage, seconds in _at_once(session).items()}
+    return LiveRow(
+        frame_bytes=round(sum(a.size for a in session) / NICS / traffic_s),
+        traffic_s=traffic_s,
+        stages=stages,
+        times_real_time=1.0 / sum(stages.values()),
+        looks=len(spent),
+        look_s=sum(spent) / max(len(spent), 1),
+        longest_look_s=max(spent, default=0.0),
+        window_s=max(windows, default=0.0),
+        cut=live.counts.cut,
+        named_after_s=None if named_ns is None else (named_ns - onset_ns) / 1e9,
+        memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
+def _at_once(session: list[Arrived]) -> dict[str, float]:
+    """Processor seconds by stage of one look at everything."""
+    intake = Intake(most_bytes=1 << 40)
+    for arrived in session:
+        intake.take(arrived)
+    begin_ns, end_ns = session[0].key.begin_ns, session[-1].key.end_ns
+    frames = {nic.name: nic.overlapping(begin_ns, end_ns) for nic in intake}
+    size = sum(each.size for each in session)
+    window = Window(begin_ns, end_ns, frames, size, 0, end_ns - begin_ns, cut=False)
+    looked = look_at(window, DecodedFrames(), CarriedClocks())
+    assert looked is not None
+    return {stage: looked.analysis.seconds[stage] for stage in STAGES}
+
+
+def _simulate(size: int, folder: Path) -> int:
+    """Write the frames of a job; return when its fault begins."""
+    reduced, steps = _SIZES[size]
+    cluster = with_workload(DEFAULT_CLUSTER, "dp", 1)
+    job = replace(cluster.jobs[0], collective_bytes=reduced, compute_ns=_COMPUTE_NS, steps=steps)
+    cluster = replace(cluster, jobs=(job,), train_packets=_TRAIN_PACKETS)
+    onset = round(steps * _ONSET)
+    setting = prepare(build(Order("gpu_slow", 1, cluster, choice=Choice(onset_step=onset))))
+    run(setting, FrameSink(setting, folder, MeteringConfig()))
+    return setting.epoch_ns + onset * _COMPUTE_NS

@@ -134,7 +134,6 @@ def _at_once(session: list[Arrived]) -> dict[str, float]:
     size = sum(each.size for each in session)
     window = Window(begin_ns, end_ns, frames, size, 0, end_ns - begin_ns, cut=False)
     looked = look_at(window, DecodedFrames(), CarriedClocks())
-    assert looked is not None
     return {stage: looked.analysis.seconds[stage] for stage in STAGES}
 
 

@@ -25,9 +25,14 @@ class HistoryTail:
         self._directory = directory
         self._path: Path | None = None
         self._offset = 0
+        self._listed_ns = -1
 
     def new(self) -> Iterator[Place]:
         """Yield what has come since the last call. Raises OSError when the disk does."""
+        changed_ns = self._directory.stat().st_mtime_ns
+        if changed_ns == self._listed_ns and not self._has_grown():
+            return
+        self._listed_ns = changed_ns
         paths = sorted(p for p in self._directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
         for path in paths:
             if self._path is not None and path < self._path:
@@ -38,6 +43,12 @@ class HistoryTail:
                 yield from self._in(path, last=path == paths[-1])
             except FileNotFoundError:
                 continue
+
+    def _has_grown(self) -> bool:
+        try:
+            return self._path is not None and self._path.stat().st_size > self._offset
+        except FileNotFoundError:
+            return False
 
     def _in(self, path: Path, *, last: bool) -> Iterator[Place]:
         if path.stat().st_size <= self._offset:

@@ -64,7 +64,7 @@ class Analyst:
         return closed if enough or now_ns >= heard_ns + self.limits.deadline_ns else None
 
     def look(self, now_ns: int) -> Findings | None:
-        """Look if it is time to; None when it is not, or when there is nothing to see."""
+        """Look if it is time to; None when it is not."""
         closed = self.due(now_ns)
         if closed is None:
             return None
@@ -73,10 +73,10 @@ class Analyst:
         begun_s = time.process_time()
         window = self._choose(closed.end_ns)
         looked = self._look_at(window)
-        if looked is not None and self._restarted(looked):
+        if self._restarted(looked):
             window = self._choose(closed.end_ns)
             looked = self._look_at(window)
-        findings = None if looked is None else self._findings(window, looked, closed, skipped_ns)
+        findings = self._findings(window, looked, closed, skipped_ns)
         self._account(window, looked, time.process_time() - begun_s)
         self._tidy(now_ns, window)
         return findings
@@ -88,7 +88,7 @@ class Analyst:
             self.intake, end_ns, self.limits.window, wish, self._budget_bytes, self._floor_ns
         )
 
-    def _look_at(self, window: Window) -> Looked | None:
+    def _look_at(self, window: Window) -> Looked:
         return look_at(window, self._decoded, self._clocks)
 
     def _restarted(self, looked: Looked) -> bool:
@@ -128,19 +128,18 @@ class Analyst:
         report["window"] = {"begin_ns": window.begin_ns, "end_ns": window.end_ns}
         return Findings(window.begin_ns, window.end_ns, health, tuple(states), report, silent, problems)
 
-    def _account(self, window: Window, looked: Looked | None, seconds: float) -> None:
+    def _account(self, window: Window, looked: Looked, seconds: float) -> None:
         counts = self.counts
         counts.looks += 1
-        counts.empty += looked is None
+        counts.empty += not looked.analysis.series
         counts.cut += window.cut
         counts.seconds += seconds
         counts.last_seconds = seconds
         counts.last_span_ns = self._last_span_ns = window.end_ns - window.begin_ns
         counts.last_bytes = window.bytes
         counts.decoded_frames, counts.decoded_bytes = self._decoded.decoded, self._decoded.bytes
-        if looked is not None:
-            for stage, spent in looked.analysis.seconds.items():
-                counts.stages[stage] = counts.stages.get(stage, 0.0) + spent
+        for stage, spent in looked.analysis.seconds.items():
+            counts.stages[stage] = counts.stages.get(stage, 0.0) + spent
         if window.bytes:
             # What a look costs is not just proportional to its bytes, so the budget goes there by steps.
             afforded = window.bytes * min(self.limits.look_s / max(seconds, 1e-3), _MOST_GROWTH)

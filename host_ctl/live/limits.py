@@ -36,8 +36,12 @@ class LiveLimits:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOrder:
-    """What the worker is to do; ``cpu_share`` of one processor is the most that it takes in the long run."""
+    """What the worker is to do; ``cpu_share`` of one processor is the most that it takes in the long run.
+
+    It hangs when nothing comes from it for ``hung_s``, and that is not explained by a look.
+    """
 
     directory: Path
     limits: LiveLimits
     cpu_share: float = 1.0
+    hung_s: float = 30.0

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpu_app.wire.records import MessageFlag
 from host_ctl.align.clock import Alignment
@@ -22,7 +23,15 @@ from host_ctl.live.decoded import DecodedFrames, series_of, trimmed
 from host_ctl.live.memory import Sighting
 from host_ctl.live.window import Window
 from host_ctl.pipeline import Analysis, JobAnalysis, Stopwatch, analyze_series
-from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
+from host_ctl.reconstruct.transfers import (
+    CREDIT,
+    LIFE_SHIFT,
+    MISSING,
+    TRANSFER,
+    Traffic,
+    arrival,
+    send_start,
+)
 
 _CONNECTIONS = 256
 _NOT_YET = "the captures end too soon to tell"
@@ -38,13 +47,21 @@ class Looked:
     unreadable: int
 
 
-def look_at(window: Window, decoded: DecodedFrames, clocks: CarriedClocks) -> Looked | None:
-    """Analyse a window; None when it holds no RDMA at all."""
+def nothing(unreadable: int) -> Looked:
+    """What a look at a window without any RDMA comes to."""
+    empty = Traffic((), (), (), (), (), np.empty(0, TRANSFER), np.empty(0, CREDIT))
+    missing = ("there is no RDMA traffic in the window",)
+    analysis = Analysis((), Alignment((), ()), empty, (), (), (), "unsure", missing, ())
+    return Looked(analysis, (), (), unreadable)
+
+
+def look_at(window: Window, decoded: DecodedFrames, clocks: CarriedClocks) -> Looked:
+    """Analyse a window."""
     watch = Stopwatch(time.process_time)
     series, shifts, unreadable = _series(window, decoded)
     watch.lap("decode")
     if not series:
-        return None
+        return nothing(unreadable)
     named, remarks = learn_local(series)
     shift_of = {s.name: shift for s, shift in zip(series, shifts, strict=True)}
     shifts = [shift_of[s.name] for s in named]
@@ -125,16 +142,15 @@ def _sighting(
     )
     # Of a job that was started again in the midst of the window only the latter part is still there.
     third = (last - int(times[0])) // 3
-    early, late = (
-        np.unique(rows["link"][ends <= last - 2 * third]),
-        np.unique(rows["link"][ends >= last - third]),
-    )
+    connection = np.stack([rows["link"].astype(np.int64), rows["position"] >> LIFE_SHIFT])
+    late = ends >= last - third
+    left = np.isin(connection[0] << 16 | connection[1], (connection[0] << 16 | connection[1])[late])
     sighting = Sighting(
         nics=tuple(
             sorted(e.name for e in (traffic.endpoints[m] for m in job.members) if e.series is not None)
         ),
-        early=_names(traffic, early.tolist()),
-        late=_names(traffic, late.tolist()),
+        early=_names(traffic, connection[:, ends <= last - 2 * third]),
+        late=_names(traffic, connection[:, late]),
         begin_ns=window.begin_ns,
         end_ns=window.end_ns,
         iterations_ns=tuple(
@@ -146,7 +162,7 @@ def _sighting(
         # Windows end anywhere, mostly inside an operator: the next ones will tell.
         unsure=tuple(text for text in one.findings.unsure if _NOT_YET not in text),
     )
-    return sighting, int(starts[np.isin(rows["link"], late)].min()) + shift_ns
+    return sighting, int(starts[left].min()) + shift_ns
 
 
 def _to_controller(
@@ -162,13 +178,13 @@ def _to_controller(
     return int(np.median(found)) if found else 0
 
 
-def _names(traffic: Traffic, links: Sequence[int]) -> frozenset[str]:
-    """Short names of connections; of many the same few are chosen every time."""
+def _names(traffic: Traffic, connections: NDArray[np.int64]) -> frozenset[str]:
+    """Short names of connections (link, life); of many the same few are chosen every time."""
     names = []
-    for number in links:
+    for number, life in np.unique(connections, axis=1).T.tolist():
         link = traffic.links[number]
         ends = traffic.endpoints[link.src].addresses, traffic.endpoints[link.dst].addresses
-        text = f"{ends}{link.dest_qpn}"
+        text = f"{ends}{link.dest_qpn}/{life}"
         names.append(hashlib.sha256(text.encode()).hexdigest()[:12])
     return frozenset(sorted(names)[:_CONNECTIONS])
 

@@ -186,9 +186,10 @@ class Memory:
 
 
 def _anew(job: JobMemory, seen: Sighting) -> bool:
-    """Whether nothing of the job's connections is left, neither in the window's end nor throughout it."""
-    whole = len(seen.iterations_ns) >= _LEAST_ITERATIONS
-    return whole and job.looks >= _SETTLED and not job.connections & seen.late and not seen.early & seen.late
+    """Whether the job has none of its connections any more, at the window's end or in all of it."""
+    if len(seen.iterations_ns) < _LEAST_ITERATIONS or job.looks < _SETTLED:
+        return False  # so short a window may show a part of the job only
+    return not (job.connections & (seen.early | seen.late) and (job.connections | seen.early) & seen.late)
 
 
 def _joined(parts: Sequence[Sighting]) -> Sighting:

@@ -24,7 +24,7 @@ from host_ctl.live.messages import LENGTH, Alive, Found
 _LOG = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
-_HUNG_S = 30.0
+_START_S = 60.0
 _LOOKS_HUNG = 20.0
 _END_S = 3.0
 
@@ -101,16 +101,20 @@ class Supervisor:
 
     async def _follow(self, stream: asyncio.StreamReader) -> None:
         """Take messages until there are no more. Raises TimeoutError when none comes for too long."""
-        look_s = max(_HUNG_S, _LOOKS_HUNG * self._order.limits.look_s / self._order.cpu_share)
+        order = self._order
+        look_s = max(order.hung_s, _LOOKS_HUNG * order.limits.look_s / order.cpu_share)
+        patience_s = _START_S
         while True:
-            looking = self._alive is None or self._alive.looking
             try:
-                async with asyncio.timeout(look_s if looking else _HUNG_S):
+                async with asyncio.timeout(patience_s):
                     (size,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
                     message = pickle.loads(await stream.readexactly(size))  # noqa: S301  of our own process
             except asyncio.IncompleteReadError:
                 return
             self._alive = message.alive if isinstance(message, Found) else message
+            patience_s = (
+                look_s if self._alive.looking else order.hung_s + order.limits.look_s / order.cpu_share
+            )
             if isinstance(message, Found):
                 for listener in self._listeners:
                     listener.take(message.findings)

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from dpu_app.wire.frame import decode_frame, encode_frame
+from dpu_app.wire.tables import Tables
 from host_ctl.live.analyst import Analyst
 from host_ctl.live.intake import Arrived
 from host_ctl.live.limits import LiveLimits, WindowLimits
@@ -112,7 +113,35 @@ def renamed(arrived: Arrived, boot_id: str) -> Arrived:
 
 def test_frames_without_traffic_are_no_job_and_no_failure() -> None:
     session = [bare(machine, n) for n in range(6) for machine in ("a", "b")]
-    assert play(session, Analyst(limits())) == []
+    found = play(session, Analyst(limits()))
+    assert {(each.health, each.jobs) for each in found} == {("unsure", ())}
+    jsonschema.validate(found[-1].report, report_schema())
+
+
+def test_a_job_that_stopped_is_told_for_as_long_as_its_nics_are_silent(sessions: dict[str, Path]) -> None:
+    session = arrivals(sessions["hang"])
+    analyst = Analyst(LiveLimits(WindowLimits(most_ns=800 * MS), every_ns=50 * MS))
+    assert play(session, analyst)[-1].health == "failed"
+    for n in range(1, 30):
+        for last in session[-4:]:
+            analyst.take(silent(last, n))
+    (findings,) = [f for f in [analyst.look(session[-1].key.end_ns + 30 * 50 * MS)] if f is not None]
+    assert findings.begin_ns > session[-1].key.end_ns, "the window still shows the stop"
+    assert accused(findings) == {("fail_stop", "hang", "node1")}
+
+
+def silent(last: Arrived, n: int) -> Arrived:
+    """The n-th frame of 50 ms without packets after a NIC's last one."""
+    before = decode_frame(last.read() or b"")
+    frame = replace(
+        before, sequence=before.sequence + n, begin_ns=before.end_ns + (n - 1) * 50 * MS,
+        end_ns=before.end_ns + n * 50 * MS, tables=Tables({}),
+    )  # fmt: skip
+    data, end_ns = encode_frame(frame), last.key.end_ns + n * 50 * MS
+    key = replace(
+        last.key, sequence=frame.sequence, received_ns=end_ns, begin_ns=end_ns - 50 * MS, end_ns=end_ns
+    )
+    return Arrived(key, len(data), partial(bytes, data))
 
 
 @pytest.mark.slow

@@ -111,6 +111,9 @@ def test_a_restart_has_new_connections_and_is_another_job() -> None:
     assert memory.is_restart(begun)
     assert see(memory, begun)[0] == "job-2"
     assert see(memory, sighting(1600, [10] * 40, connections="xy"))[0] == "job-2"
+    for n in range(2):
+        see(memory, sighting(2000 + 400 * n, [10] * 40, connections="xy"))
+    assert see(memory, sighting(9000, [10] * 40, connections="mn"))[0] == "job-3"
 
 
 def test_two_jobs_at_once_are_two() -> None:

@@ -194,6 +194,7 @@ def _controller(certs: Path, history: Path) -> list[str]:
         "tls.key_file": certs / "controller.key",
         "history.directory": history,
         "analysis.every_s": 0.5,
+        "analysis.look_cpu_s": 2.0,
     }
     flags = [flag for key, value in settings.items() for flag in ("--set", f"{key}={value}")]
     return [sys.executable, "-m", "host_ctl.cli.main", "controller", *flags]

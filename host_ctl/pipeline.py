@@ -101,10 +101,12 @@ def analyze_series(
     watch: Stopwatch | None = None,
     *,
     coupled: bool = False,
+    states: bool = True,
 ) -> Analysis:
     """Reconstruct, attribute, diagnose what is aligned; ``watch`` has the time of the stages before.
 
-    ``coupled``: the rails' clocks have been related already, and are taken as they are.
+    ``coupled``: the rails' clocks have been related already, and are taken as they are. Without ``states``
+    there are no wait states of the jobs: no verdict needs them.
     """
     watch = watch or Stopwatch()
     warnings = [*warnings, *alignment.warnings]
@@ -123,7 +125,7 @@ def analyze_series(
         charges = charge_all(traffic, program, gates, grants, sharing, repairs, slow_ns)
         replayed = build_replay(traffic, program, gates, grants, sharing, charges, slow_ns)
         features = extract_features(charges, job)
-        states = wait_states(traffic, program, gates, sharing, repairs)
+        waits = wait_states(traffic, program, gates, sharing, repairs) if states else ()
         kinds = operator_kinds(program, needs)
         dimensions = find_dimensions(traffic, program, needs, gates, sharing)
         paths = critical_paths(traffic, program, gates, grants)
@@ -131,7 +133,7 @@ def analyze_series(
         findings = judge_job(
             traffic, program, needs, features, charges, replayed, paths, repairs, dimensions, witness_ns
         )
-        analysed.append(JobAnalysis(job, program, kinds, dimensions, features, states, paths, findings))
+        analysed.append(JobAnalysis(job, program, kinds, dimensions, features, waits, paths, findings))
         watch.lap("diagnose")
     verdicts = tuple(v for one in analysed for v in one.findings.verdicts)
     unsure = [text for one in analysed for text in one.findings.unsure]

@@ -70,12 +70,13 @@ def look_at(window: Window, decoded: DecodedFrames, clocks: CarriedClocks) -> Lo
     alignment = align(named) if carried is None else carried
     watch.lap("align")
     inside = _trim(named, alignment, shifts, window)
-    analysis = analyze_series(inside, alignment, remarks, None, watch, coupled=carried is not None)
+    known = carried is not None
+    analysis = analyze_series(inside, alignment, remarks, None, watch, coupled=known, states=False)
     if carried is not None and contradicted(analysis.traffic):
         alignment = align(named)
         watch.lap("align")
         inside, carried = _trim(named, alignment, shifts, window), None
-        analysis = analyze_series(inside, alignment, remarks, None, watch)
+        analysis = analyze_series(inside, alignment, remarks, None, watch, states=False)
     if carried is None:
         clocks.keep(window, named, analysis.alignment, related=len(analysis.jobs) > 0)
     seen = [_sighting(one, analysis, shifts, window) for one in analysis.jobs]
@@ -149,7 +150,6 @@ def _sighting(
         nics=tuple(
             sorted(e.name for e in (traffic.endpoints[m] for m in job.members) if e.series is not None)
         ),
-        early=_names(traffic, connection[:, ends <= last - 2 * third]),
         late=_names(traffic, connection[:, late]),
         begin_ns=window.begin_ns,
         end_ns=window.end_ns,

@@ -42,7 +42,10 @@ class KeptVerdict:
 
 @dataclass(slots=True)
 class JobMemory:
-    """One job: iteration time when nothing is wrong, longest pause ever seen, verdicts that hold."""
+    """One job: iteration time when nothing is wrong, longest pause ever seen, verdicts that hold.
+
+    ``connections`` are those that it began with.
+    """
 
     key: str
     nics: tuple[str, ...]
@@ -62,13 +65,12 @@ class JobMemory:
 class Sighting:
     """A job as one look saw it; times are of the controller's clock.
 
-    ``early`` and ``late`` are its connections in the first and in the last third of its time in the window,
-    ``iterations_ns`` begin and length of every iteration but the first and the last, which may be in part;
-    ``silence_ns`` is how long it has been silent at the end.
+    ``late`` are its connections in the last third of its time in the window, ``iterations_ns`` begin and
+    length of every iteration but the first and the last, which may be in part; ``silence_ns`` is how long it
+    has been silent at the end.
     """
 
     nics: tuple[str, ...]
-    early: frozenset[str]
     late: frozenset[str]
     begin_ns: int
     end_ns: int
@@ -150,8 +152,10 @@ class Memory:
         verdicts = _hold(job, seen)
         # A window that is too short for the job shows a part of it.
         job.nics = tuple(sorted({*seen.nics, *(job.nics if set(seen.nics) < set(job.nics) else ())}))
-        job.connections, job.seen_ns = seen.late, seen.end_ns
+        if job.looks < _SETTLED:
+            job.connections = seen.late
         job.looks += 1
+        job.seen_ns = seen.end_ns
         _learn_period(job, seen)
         if seen.silence_ns <= seen.iteration_ns:
             # What lies before a stop may be part of it.
@@ -186,10 +190,10 @@ class Memory:
 
 
 def _anew(job: JobMemory, seen: Sighting) -> bool:
-    """Whether the job has none of its connections any more, at the window's end or in all of it."""
+    """Whether none of the connections is left that the job began with."""
     if len(seen.iterations_ns) < _LEAST_ITERATIONS or job.looks < _SETTLED:
         return False  # so short a window may show a part of the job only
-    return not (job.connections & (seen.early | seen.late) and (job.connections | seen.early) & seen.late)
+    return not job.connections & seen.late
 
 
 def _joined(parts: Sequence[Sighting]) -> Sighting:
@@ -199,7 +203,6 @@ def _joined(parts: Sequence[Sighting]) -> Sighting:
     return replace(
         parts[0],
         nics=tuple(sorted({nic for part in parts for nic in part.nics})),
-        early=frozenset().union(*(part.early for part in parts)),
         late=frozenset().union(*(part.late for part in parts)),
         silence_ns=min(part.silence_ns for part in parts),
         verdicts=tuple(v for part in parts for v in part.verdicts),

@@ -46,6 +46,7 @@ class Worker:
         self._memory_file = order.directory / MEMORY_NAME
         self._analyst = Analyst(order.limits, read_memory(self._memory_file))
         self._told_s = float("-inf")
+        self._kept = True
 
     def run(self) -> None:
         """Work until killed."""
@@ -82,10 +83,17 @@ class Worker:
             self._say(looking=False)
             return
         self._tell(Found(findings, self._alive(looking=False)))
+        self._keep()
+
+    def _keep(self) -> None:
         try:
             write_memory(self._memory_file, self._analyst.memory)
         except OSError as error:
-            _LOG.warning("analysis: what is known of jobs cannot be kept: %s", error)
+            if self._kept:
+                _LOG.warning("analysis: what is known of jobs cannot be kept: %s", error)
+            self._kept = False
+        else:
+            self._kept = True
 
     def _rest(self, took_s: float) -> None:
         """Leave the processor to others for as long as the share demands."""

@@ -12,6 +12,7 @@ import pytest
 
 from dpu_app.wire.frame import decode_frame, encode_frame
 from dpu_app.wire.tables import Tables
+from host_ctl.ingest.series import JOINED_TABLES
 from host_ctl.live.analyst import Analyst
 from host_ctl.live.intake import Arrived
 from host_ctl.live.limits import LiveLimits, WindowLimits
@@ -128,6 +129,41 @@ def test_a_job_that_stopped_is_told_for_as_long_as_its_nics_are_silent(sessions:
     (findings,) = [f for f in [analyst.look(session[-1].key.end_ns + 30 * 50 * MS)] if f is not None]
     assert findings.begin_ns > session[-1].key.end_ns, "the window still shows the stop"
     assert accused(findings) == {("fail_stop", "hang", "node1")}
+
+
+def test_a_job_that_is_started_again_is_another_without_what_was_wrong_before(
+    sessions: dict[str, Path],
+) -> None:
+    first, second = arrivals(sessions["slow_compute"]), arrivals(sessions["healthy"])
+    pause_ns = first[-1].key.end_ns - second[0].key.begin_ns + 30 * MS
+    found = play([*first, *(begun_again(each, pause_ns) for each in second)], Analyst(limits(150 * MS)))
+    names = [[job.key for job in each.jobs] for each in found]
+    assert names[0] == ["job-1"]
+    assert names[-1] == ["job-2"]
+    assert any(accused(each) for each in found)
+    assert not accused(found[-1])
+
+
+def begun_again(arrived: Arrived, later_ns: int) -> Arrived:
+    """A frame of the same NIC later, whose queue pairs have begun anew."""
+    frame = decode_frame(arrived.read() or b"")
+    tables = {name: getattr(frame.tables, name).copy() for name in JOINED_TABLES}
+    for table in tables.values():
+        for column in {"first_ns", "last_ns", "start_ns", "end_ns", "ns"} & set(table.dtype.names):
+            table[column] += later_ns
+        if "life" in table.dtype.names:
+            table["life"] += 1
+    sequence = frame.sequence + 1000
+    moved = replace(
+        frame, sequence=sequence, begin_ns=frame.begin_ns + later_ns, end_ns=frame.end_ns + later_ns,
+        tables=Tables.of(tables),
+    )  # fmt: skip
+    key, data = arrived.key, encode_frame(moved)
+    end_ns = key.end_ns + later_ns
+    key = replace(
+        key, sequence=sequence, received_ns=end_ns, begin_ns=key.begin_ns + later_ns, end_ns=end_ns
+    )  # fmt: skip
+    return Arrived(key, len(data), partial(bytes, data))
 
 
 def silent(last: Arrived, n: int) -> Arrived:

@@ -31,7 +31,7 @@ def sighting(
         iterations.append((at * MS, length * MS))
         at += length
     seen = Sighting(
-        NICS, frozenset(connections), frozenset(connections), begin_ms * MS, at * MS, tuple(iterations),
+        NICS, frozenset(connections), begin_ms * MS, at * MS, tuple(iterations),
         pause_ns=8 * MS, silence_ns=0, verdicts=verdicts,
     )  # fmt: skip
     return replace(seen, **more)  # type: ignore[arg-type]  # fields of a sighting
@@ -107,7 +107,7 @@ def test_a_restart_has_new_connections_and_is_another_job() -> None:
     memory = Memory()
     for n in range(3):
         assert see(memory, sighting(400 * n, [10] * 40))[0] == "job-1"
-    begun = sighting(1200, [10] * 40, early=frozenset("pq"), late=frozenset("xy"))
+    begun = sighting(1200, [10] * 40, connections="xy")
     assert memory.is_restart(begun)
     assert see(memory, begun)[0] == "job-2"
     assert see(memory, sighting(1600, [10] * 40, connections="xy"))[0] == "job-2"
@@ -118,7 +118,7 @@ def test_a_restart_has_new_connections_and_is_another_job() -> None:
 
 def test_two_jobs_at_once_are_two() -> None:
     memory = Memory()
-    other = replace(sighting(0, [30] * 20), nics=("d/mlx5_0", "e/mlx5_0"), early=frozenset("z"))
+    other = replace(sighting(0, [30] * 20), nics=("d/mlx5_0", "e/mlx5_0"))
     for _ in range(3):
         taken = memory.see([sighting(0, [10] * 40), other])
     assert [(job.key, job.iteration_ns) for job, _ in taken] == [("job-1", 10 * MS), ("job-2", 30 * MS)]

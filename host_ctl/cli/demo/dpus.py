@@ -28,6 +28,7 @@ from sim.simulate import Setting, prepare, run
 
 _INTERVAL_NS = 500_000_000
 _READING_NS = 250_000_000
+_BEHIND_NS = 250_000_000
 _NICE = 10  # it has the whole time of the job, others wait for the controller
 _LEAD_S = 1.0  # simulated before the first frame is due
 
@@ -41,13 +42,13 @@ class PacedDpu:
         self._clock = setting.clocks[nic.number]
         self._begin_unix_s = begin_unix_s
         self._read_ns = 0
-        config = MeteringConfig(interval_ns=_INTERVAL_NS)
+        config = MeteringConfig(interval_ns=_INTERVAL_NS, silent_frames=True)
         self._metering = Metering(self.identity, "demo", CaptureMode(), ClockInfo("free"), config)
 
-    def take(self, batch: PacketBatch) -> list[tuple[Due, Frame]]:
-        """Frames that some packets complete, and when they are due."""
+    def take(self, batch: PacketBatch, now_ns: int) -> list[tuple[Due, Frame]]:
+        """Frames that packets complete, or silence up to a time of the simulation, and when they are due."""
         if not len(batch):
-            return []
+            return self._due(self._metering.advance(self._clock.show(now_ns)))
         self._read_clocks(int(batch.ns[-1]))
         return self._due(self._metering.feed(batch))
 
@@ -98,10 +99,16 @@ class PublishingSink:
             ]
             self._processes.append(_publishing(order | {"nics": mine, "boot_id": "demo"}))
         self._machine_of = {nic.number: nic.machine for nic in nics}
+        self._expected_ns = setting.expected_ns
+        self._now_ns = 0
+
+    def note_progress(self, share: float) -> None:
+        """Know how far the simulation is; what the taps have seen is behind it."""
+        self._now_ns = max(0, round(share * self._expected_ns) - _BEHIND_NS)
 
     def take(self, nic: int, batch: PacketBatch) -> None:
         """Measure packets of one NIC."""
-        self._hand_over(nic, self._dpus[nic].take(batch))
+        self._hand_over(nic, self._dpus[nic].take(batch, self._now_ns))
 
     def close(self, end_ns: int) -> None:
         """Hand over the last frames, and wait until everything is acknowledged."""
@@ -145,7 +152,7 @@ def main() -> None:
     setting = prepare(demo_scenario(order["fault"], order["seed"]))
     begin_unix_s = time.time() + _LEAD_S
     sink = PublishingSink(setting, order, begin_unix_s)
-    outcome = run(setting, sink)
+    outcome = run(setting, sink, sink.note_progress)
     truth = collect(outcome, records_of(outcome), {}).data
     fault, times = truth["fault"], truth["jobs"][0]["iteration_ms"]
     onset = None if fault is None or not fault["params"] else fault["onset_step"]

@@ -32,7 +32,7 @@ _COMPUTE_NS = 250_000_000
 _TRAIN_PACKETS = 128
 _ONSET = 0.5
 # Bytes that every NIC reduces per iteration, and iterations: what makes frames of about that size.
-_SIZES = {50_000: (16 << 20, 40), 300_000: (110 << 20, 12), 1_000_000: (400 << 20, 6)}
+_SIZES = {50_000: (16 << 20, 40), 300_000: (110 << 20, 12), 1_000_000: (400 << 20, 10)}
 
 
 @dataclass(frozen=True, slots=True)

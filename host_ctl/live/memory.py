@@ -26,7 +26,10 @@ _NEAR_BEGIN = 3  # iterations
 _PAUSES = 3
 _LEAST_ITERATIONS = 8
 _ENOUGH_ITERATIONS = 20
-"""With fewer, two looks in a row must accuse the same: there are many looks, chance has many tries."""
+_SURE = 0.9
+_CONFIRMING = 3  # iterations
+"""A slow machine is told at once where that many iterations accuse it so surely. Else a look with some more
+iterations must accuse the same: there are many looks, and chance has as many tries."""
 _LATEST = 8
 
 
@@ -58,7 +61,7 @@ class JobMemory:
     shorter_looks: int = 0
     pause_ns: int = 0
     kept: list[KeptVerdict] = field(default_factory=list)
-    suspected: list[Verdict] = field(default_factory=list)
+    suspected: list[tuple[Verdict, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,19 +247,25 @@ def _hold(job: JobMemory, seen: Sighting) -> tuple[Verdict, ...]:
             kept.append(old)
     accused = bool(kept)
     suspected, job.suspected = job.suspected, []
-    few = len(seen.iterations_ns) < _ENOUGH_ITERATIONS
     for verdict in found:
         if any(_same(each.verdict, verdict) for each in kept):
             continue
         # Beside a fault that has become usual, what has no before of its own may be its shadow.
         if accused and verdict.severity == "fail_slow" and _from_begin(verdict, seen):
             continue
-        if few and verdict.severity == "fail_slow" and not any(_same(s, verdict) for s in suspected):
-            job.suspected.append(verdict)
+        since_ns = min((at for s, at in suspected if _same(s, verdict)), default=seen.end_ns)
+        if verdict.severity == "fail_slow" and not _is_sure(verdict, seen, since_ns):
+            job.suspected.append((verdict, since_ns))
             continue
         kept.append(_new(job, verdict, seen))
     job.kept = kept
     return tuple(each.verdict for each in kept)
+
+
+def _is_sure(verdict: Verdict, seen: Sighting, since_ns: int) -> bool:
+    """Whether a look is enough to accuse somebody, or confirms what an earlier one suspected."""
+    surely = len(seen.iterations_ns) >= _ENOUGH_ITERATIONS and verdict.confidence >= _SURE
+    return surely or seen.end_ns >= since_ns + _CONFIRMING * max(seen.iteration_ns, 1)
 
 
 def _new(job: JobMemory, verdict: Verdict, seen: Sighting) -> KeptVerdict:

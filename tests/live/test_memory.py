@@ -78,11 +78,15 @@ def test_few_iterations_accuse_nobody_of_being_slow() -> None:
     assert see(Memory(), sighting(480, [10] * 7, SLOW)) == ("job-1", ())
 
 
-def test_of_few_iterations_two_looks_in_a_row_must_accuse_the_same() -> None:
-    memory, other = Memory(), replace(SLOW, machine="c")
-    seen = [see(memory, sighting(480, [15] * 12, *v))[1] for v in ((SLOW,), (other,), (SLOW,), (), (SLOW,))]
-    assert seen == [(), (), (), (), ()]
-    assert see(memory, sighting(480, [15] * 12, SLOW)) == ("job-1", (SLOW,))
+def test_what_few_iterations_or_little_confidence_say_must_be_said_again_some_iterations_later() -> None:
+    unsure = replace(SLOW, confidence=0.7)
+    for lengths, verdict in (([15] * 12, SLOW), ([15] * 40, unsure)):
+        memory, other = Memory(), replace(verdict, machine="c")
+        looks = [(verdict,), (other,), (verdict,), (), (verdict,)]
+        seen = [see(memory, sighting(480 + 50 * n, lengths, *v))[1] for n, v in enumerate(looks)]
+        assert seen == [(), (), (), (), ()]
+        assert see(memory, sighting(710, lengths, verdict)) == ("job-1", ())  # hardly more than before
+        assert see(memory, sighting(750, lengths, verdict)) == ("job-1", (verdict,))
 
 
 def test_silence_is_no_stop_up_to_three_times_the_longest_pause_ever_seen() -> None:

@@ -21,18 +21,19 @@ from host_ctl.live.intake import Arrived, Intake
 from host_ctl.live.look import look_at
 from host_ctl.live.recorded import recorded
 from host_ctl.live.window import Window
+from sim.output.records import iteration_times_ms, records_of
 from sim.output.sinks import FrameSink
+from sim.planning.world import START_NS
 from sim.scenarios.catalogue import Choice, Order, build
 from sim.scenarios.presets import DEFAULT_CLUSTER, with_workload
 from sim.simulate import prepare, run
 
 NICS = 64
 STAGES = ("decode", "join", "align", "reconstruct", "attribute", "diagnose")
-_COMPUTE_NS = 250_000_000
 _TRAIN_PACKETS = 128
 _ONSET = 0.5
-# Bytes that every NIC reduces per iteration, and iterations: what makes frames of about that size.
-_SIZES = {50_000: (16 << 20, 40), 300_000: (110 << 20, 12), 1_000_000: (400 << 20, 10)}
+# Computing per iteration, and iterations of 69 MB per NIC: what makes frames of about that size.
+_SIZES = {50_000: (700_000_000, 24), 300_000: (110_000_000, 24), 1_000_000: (30_000_000, 24)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +153,12 @@ def _at_once(folder: Path) -> dict[str, float]:
 
 def _simulate(size: int, folder: Path) -> int:
     """Write the frames of a job; return when its fault begins."""
-    reduced, steps = _SIZES[size]
+    compute_ns, steps = _SIZES[size]
     cluster = with_workload(DEFAULT_CLUSTER, "dp", 1)
-    job = replace(cluster.jobs[0], collective_bytes=reduced, compute_ns=_COMPUTE_NS, steps=steps)
+    job = replace(cluster.jobs[0], compute_ns=compute_ns, steps=steps)
     cluster = replace(cluster, jobs=(job,), train_packets=_TRAIN_PACKETS)
     onset = round(steps * _ONSET)
     setting = prepare(build(Order("gpu_slow", 1, cluster, choice=Choice(onset_step=onset))))
-    run(setting, FrameSink(setting, folder, MeteringConfig()))
-    return setting.epoch_ns + onset * _COMPUTE_NS
+    outcome = run(setting, FrameSink(setting, folder, MeteringConfig()))
+    times_ms = iteration_times_ms(records_of(outcome), [r.number for r in outcome.world.ranks])
+    return setting.epoch_ns + START_NS + round(sum(times_ms[:onset]) * 1e6)

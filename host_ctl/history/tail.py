@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from host_ctl.history.records import HEADER, SUFFIX, Damage, Found, walk
+
+_LIST_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +29,16 @@ class HistoryTail:
         self._path: Path | None = None
         self._offset = 0
         self._listed_ns = -1
+        self._listed_s = float("-inf")
 
     def new(self) -> Iterator[Place]:
         """Yield what has come since the last call. Raises OSError when the disk does."""
-        changed_ns = self._directory.stat().st_mtime_ns
-        if changed_ns == self._listed_ns and not self._has_grown():
+        changed_ns, now_s = self._directory.stat().st_mtime_ns, time.monotonic()
+        # Two changes within a tick of the file system's clock look like one.
+        known = changed_ns == self._listed_ns and now_s < self._listed_s + _LIST_AGAIN_S
+        if known and not self._has_grown():
             return
-        self._listed_ns = changed_ns
+        self._listed_ns, self._listed_s = changed_ns, now_s
         paths = sorted(p for p in self._directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
         for path in paths:
             if self._path is not None and path < self._path:

@@ -28,7 +28,7 @@ class LiveLimits:
 
     window: WindowLimits = field(default_factory=WindowLimits)
     every_ns: int = 1_000_000_000
-    look_s: float = 5.0
+    look_s: float = 3.0
     deadline_ns: int = 3_000_000_000
     held_bytes: int = 1 << 30
     forget_ns: int = 3_600_000_000_000

@@ -83,7 +83,7 @@ class ControllerSettings:
     analysis: bool = _setting(True, "analysis.enabled", "analyse what comes in")
     every_s: float = _setting(1.0, "analysis.every_s", "traffic between two looks, at least", 0.01, 3600)
     look_cpu_s: float = _setting(
-        5.0, "analysis.look_cpu_s", "processor time that a look may take; its window is as long", 0.1, 600
+        3.0, "analysis.look_cpu_s", "processor time that a look may take; its window is as long", 0.1, 600
     )
     cpu_share: float = _setting(
         1.0, "analysis.cpu_share", "of one processor that looks take in the long run", 0.01, 1

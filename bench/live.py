@@ -32,13 +32,13 @@ NICS = 64
 STAGES = ("decode", "join", "align", "reconstruct", "attribute", "diagnose")
 _TRAIN_PACKETS = 128
 _ONSET = 0.5
-# Computing per iteration, and iterations of 69 MB per NIC: what makes frames of about that size.
-_SIZES = {50_000: (700_000_000, 24), 300_000: (110_000_000, 24), 1_000_000: (30_000_000, 24)}
+_LOADS = ((700_000_000, 24), (110_000_000, 30), (30_000_000, 30))
+"""Computing per iteration, ns, and iterations of 69 MB per NIC: a tenth of the network's rate up to all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRow:
-    """One size of frames. ``stages`` are processor seconds per second of traffic, gone through once.
+    """One load. ``frame_bytes`` are those of a NIC and second. ``stages`` are processor seconds per second of traffic, gone through once.
 
     Looks are those that a machine of this speed would have made: the next begins when the last is over.
     ``named_after_s`` is from the fault's begin to the end of the look that names the machine.
@@ -58,8 +58,8 @@ class LiveRow:
 
 
 def report_live(*, as_json: bool) -> int:
-    """Measure every size and print it; return the exit status."""
-    rows = [_row(size) for size in _SIZES]
+    """Measure every load and print it; return the exit status."""
+    rows = [_row(*load) for load in _LOADS]
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return 0
@@ -80,12 +80,12 @@ def report_live(*, as_json: bool) -> int:
     return 0
 
 
-def _row(size: int) -> LiveRow:
-    """Measure one size; every part in a process of its own, so that memory is that of the part alone."""
+def _row(compute_ns: int, steps: int) -> LiveRow:
+    """Measure one load; every part in a process of its own, so that memory is that of the part alone."""
     with tempfile.TemporaryDirectory(prefix="pulse-bench-") as scratch:
         folder = Path(scratch)
         with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-            onset_ns = pool.submit(_simulate, size, folder).result()
+            onset_ns = pool.submit(_simulate, compute_ns, steps, folder).result()
             live = pool.submit(_live, folder, onset_ns).result()
             at_once = pool.submit(_at_once, folder).result()
     stages = {stage: seconds / live.traffic_s for stage, seconds in at_once.items()}
@@ -151,9 +151,8 @@ def _at_once(folder: Path) -> dict[str, float]:
     return {stage: looked.analysis.seconds[stage] for stage in STAGES}
 
 
-def _simulate(size: int, folder: Path) -> int:
+def _simulate(compute_ns: int, steps: int, folder: Path) -> int:
     """Write the frames of a job; return when its fault begins."""
-    compute_ns, steps = _SIZES[size]
     cluster = with_workload(DEFAULT_CLUSTER, "dp", 1)
     job = replace(cluster.jobs[0], compute_ns=compute_ns, steps=steps)
     cluster = replace(cluster, jobs=(job,), train_packets=_TRAIN_PACKETS)

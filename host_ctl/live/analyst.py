@@ -22,7 +22,7 @@ from host_ctl.live.window import Window, Wish, choose_window
 from host_ctl.pipeline import Analysis
 from host_ctl.present.report import build_report
 
-_FIRST_BUDGET_BYTES = 32 << 20
+_FIRST_BUDGET_BYTES = 8 << 20
 _MOST_GROWTH = 2.0
 _MANY = 8
 _WIDE_EVERY = 8

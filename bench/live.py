@@ -33,12 +33,15 @@ STAGES = ("decode", "join", "align", "reconstruct", "attribute", "diagnose")
 _TRAIN_PACKETS = 128
 _ONSET = 0.5
 _LOADS = ((700_000_000, 24), (110_000_000, 30), (30_000_000, 30))
-"""Computing per iteration, ns, and iterations of 69 MB per NIC: a tenth of the network's rate up to all of it."""
+"""Computing per iteration, ns, and iterations of 69 MB per NIC."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRow:
-    """One load. ``frame_bytes`` are those of a NIC and second. ``stages`` are processor seconds per second of traffic, gone through once.
+    """One load.
+
+    ``frame_bytes`` are those of a NIC and second, ``stages`` processor seconds per second of traffic, gone
+    through once.
 
     Looks are those that a machine of this speed would have made: the next begins when the last is over.
     ``named_after_s`` is from the fault's begin to the end of the look that names the machine.

@@ -40,7 +40,6 @@ class Analyst:
         self._decoded = DecodedFrames()
         self._clocks = CarriedClocks()
         self._looked_ns = -(2**63)
-        self._floor_ns = -(2**63)
         self._last_span_ns = 0
         self._first_ns: int | None = None
         self._budget_bytes = _FIRST_BUDGET_BYTES
@@ -85,7 +84,7 @@ class Analyst:
         wide = self.counts.looks % _WIDE_EVERY == 0
         wish = Wish(self.memory.iteration_ns, self.memory.onset_ns, self._last_span_ns, wide)
         return choose_window(
-            self.intake, end_ns, self.limits.window, wish, self._budget_bytes, self._floor_ns
+            self.intake, end_ns, self.limits.window, wish, self._budget_bytes, self.memory.floor_ns
         )
 
     def _look_at(self, window: Window) -> Looked:
@@ -98,8 +97,8 @@ class Analyst:
             for seen, at in zip(looked.sightings, looked.begun_ns, strict=True)
             if self.memory.is_restart(seen)
         ]
-        if begun and max(begun) > self._floor_ns:
-            self._floor_ns = max(begun)
+        if begun and max(begun) > self.memory.floor_ns:
+            self.memory.floor_ns = max(begun)
             return True
         return False
 

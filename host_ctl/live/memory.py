@@ -95,11 +95,12 @@ class Sighting:
 
 
 class Memory:
-    """All jobs that are not forgotten."""
+    """All jobs that are not forgotten; what is before ``floor_ns`` is of jobs that were started again."""
 
-    def __init__(self, jobs: Iterable[JobMemory] = (), count: int = 0) -> None:
+    def __init__(self, jobs: Iterable[JobMemory] = (), count: int = 0, floor_ns: int = -(2**63)) -> None:
         self.jobs = list(jobs)
         self.count = count
+        self.floor_ns = floor_ns
 
     @property
     def iteration_ns(self) -> int:

@@ -33,7 +33,8 @@ def write_memory(path: Path, memory: Memory) -> None:
     # A suspicion is not worth keeping: if there is anything in it, it comes up again.
     changed = [{"connections": sorted(job.connections), "suspected": []} for job in memory.jobs]
     jobs = [asdict(job) | fields for job, fields in zip(memory.jobs, changed, strict=True)]
-    write_atomically(path, json.dumps({"version": _VERSION, "count": memory.count, "jobs": jobs}))
+    content = {"version": _VERSION, "count": memory.count, "floor_ns": memory.floor_ns, "jobs": jobs}
+    write_atomically(path, json.dumps(content))
 
 
 def read_memory(path: Path) -> Memory:
@@ -42,7 +43,8 @@ def read_memory(path: Path) -> Memory:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != _VERSION:
             return Memory()
-        return Memory((_job(job) for job in content["jobs"]), int(content["count"]))
+        jobs = [_job(job) for job in content["jobs"]]
+        return Memory(jobs, int(content["count"]), int(content["floor_ns"]))
     except FileNotFoundError:
         return Memory()
     except (OSError, ValueError, KeyError, TypeError) as error:

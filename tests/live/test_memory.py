@@ -150,11 +150,11 @@ def test_a_longer_iteration_is_believed_at_once_and_a_shorter_one_only_after_man
 
 
 def test_what_is_remembered_survives_a_restart_and_damage_is_told(tmp_path: Path) -> None:
-    memory, path = Memory(), tmp_path / "jobs.json"
+    memory, path = Memory(floor_ns=17), tmp_path / "jobs.json"
     see(memory, sighting(200, [10] * 30 + [15] * 20, SLOW))
     write_memory(path, memory)
     again = read_memory(path)
-    assert (again.jobs, again.count) == (memory.jobs, memory.count)
+    assert (again.jobs, again.count, again.floor_ns) == (memory.jobs, memory.count, 17)
     assert see(again, sighting(2000, [15] * 40)) == ("job-1", (SLOW,))
     path.write_text(path.read_text()[:100])
     assert read_memory(path).jobs == []

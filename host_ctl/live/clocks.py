@@ -17,8 +17,8 @@ from host_ctl.ingest.series import NicSeries
 from host_ctl.live.window import Window
 from host_ctl.reconstruct.transfers import MISSING, Traffic
 
-_LEAST_NS = 10_000_000_000
-_SHARE = 0.5  # of the window that clocks were found in
+_MOST_NS = 10_000_000_000
+_SHARE = 0.5  # of the traffic that clocks were found in
 _WANDER = 50e-9
 """How fast a clock may leave the line that was found for it."""
 _SOME = 1e-3
@@ -56,8 +56,8 @@ class CarriedClocks:
         self._alignment = found if related else None
         self._lives = _lives(series)
         self._end_ns = window.end_ns
-        reach_ns = max(_LEAST_NS, round(_SHARE * (window.end_ns - window.begin_ns)))
-        self._until_ns = window.end_ns + reach_ns
+        seen_ns = min((one.last_ns - one.first_ns for one in series), default=0)
+        self._until_ns = window.end_ns + min(_MOST_NS, round(_SHARE * seen_ns))
 
 
 def _lives(series: Sequence[NicSeries]) -> tuple[tuple[str, ...], ...]:

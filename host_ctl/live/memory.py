@@ -22,6 +22,7 @@ _SETTLED = 3
 """Looks in a row in which a job must be without a fault to be taken for healthy."""
 _HEALTHY_MOVES = 0.2
 _STILL_SLOW = 0.5  # of the way from the healthy iteration to that with the fault
+_SLOWER = 1.1
 _NEAR_BEGIN = 3  # iterations
 _PAUSES = 3
 _LEAST_ITERATIONS = 8
@@ -58,6 +59,7 @@ class JobMemory:
     healthy_ns: int = 0
     looks: int = 0
     healthy_looks: int = 0
+    slower_since_ns: int | None = None
     shorter_looks: int = 0
     pause_ns: int = 0
     kept: list[KeptVerdict] = field(default_factory=list)
@@ -109,10 +111,11 @@ class Memory:
 
     @property
     def onset_ns(self) -> int | None:
-        """When the oldest fault began that is under way."""
+        """When the oldest fault began that is under way, or iterations became longer for whatever reason."""
         onsets = [
             k.verdict.onset_ns for job in self.jobs for k in job.kept if k.verdict.severity == "fail_slow"
         ]
+        onsets += [job.slower_since_ns for job in self.jobs if job.slower_since_ns is not None]
         return min(onsets, default=None)
 
     def longest_pause_ns(self, nics: Sequence[str]) -> int:
@@ -164,6 +167,7 @@ class Memory:
         if seen.silence_ns <= seen.iteration_ns:
             # What lies before a stop may be part of it.
             job.pause_ns = max(job.pause_ns, seen.pause_ns)
+        job.slower_since_ns = _slower_since(job, seen)
         _learn(job, seen, verdicts)
         return verdicts
 
@@ -221,6 +225,16 @@ def _learn_period(job: JobMemory, seen: Sighting) -> None:
     job.shorter_looks = job.shorter_looks + 1 if shorter else 0
     if not shorter or job.shorter_looks > _SHORTER_LOOKS:
         job.iteration_ns = seen.iteration_ns
+
+
+def _slower_since(job: JobMemory, seen: Sighting) -> int | None:
+    """Since when iterations take longer than when nothing was wrong, for whatever reason."""
+    limit_ns = round(_SLOWER * job.healthy_ns)
+    if not job.healthy_ns or seen.latest_ns <= limit_ns:
+        return None
+    if job.slower_since_ns is not None:
+        return job.slower_since_ns
+    return min((at for at, length in seen.iterations_ns if length > limit_ns), default=seen.begin_ns)
 
 
 def _learn(job: JobMemory, seen: Sighting, verdicts: Sequence[Verdict]) -> None:

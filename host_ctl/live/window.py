@@ -11,7 +11,8 @@ from host_ctl.live.limits import WindowLimits
 _LEAST_SPAN_NS = 4_000_000_000
 _GROWTH = 1.5
 _WIDE = 4
-_ROUGHLY = 1.15  # iterations vary, and the first and the last are in part
+_IN_PART = 2  # the first and the last iteration
+_ROUGHLY = 1.15  # iterations vary
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,9 @@ def choose_window(
 ) -> Window:
     """The window that ends at a time; it never reaches before ``floor_ns``, whatever is wished for."""
     wanted_ns = min(_span(limits, wish, end_ns), limits.most_ns)
-    least_ns = round(limits.least_iterations * wish.iteration_ns * _ROUGHLY)
+    least_ns = round((limits.least_iterations + _IN_PART) * wish.iteration_ns * _ROUGHLY)
+    if wish.onset_ns is not None and end_ns - wish.onset_ns <= least_ns:
+        least_ns += end_ns - wish.onset_ns  # as much of before as of after
     begin_ns = max(end_ns - wanted_ns, floor_ns)
     begin_ns, cut = _afforded(intake, begin_ns, end_ns, min(budget_bytes, limits.most_bytes))
     if cut and end_ns - begin_ns < least_ns:

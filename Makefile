@@ -124,7 +124,6 @@ format: tools
 	$(BIN)/clang-format -i $(CXX_FILES)
 
 demo: setup
-	@echo 'Simulating a small training job in which one machine becomes slow, then analysing its captures.'
 	$(BIN)/pulse demo
 
 bench: setup

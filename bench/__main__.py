@@ -14,6 +14,7 @@ from bench.fidelity.report import DEFAULT_CLUSTER_SIZE, report_fidelity
 from bench.figures.report import report_figures
 from bench.fingerprints import report_fingerprints
 from bench.inputs import BenchInput, given_captures, simulated_captures
+from bench.live import report_live
 from bench.offline import OfflineResult, measure_offline
 from bench.peers.report import report_peers
 from bench.picture import report_picture
@@ -56,6 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
             return report_dpu(options.seconds, as_json=options.json)
         if options.command == "controller":
             return report_controller(options.seconds, as_json=options.json)
+        if options.command == "live":
+            return report_live(as_json=options.json)
         result = _offline(options)
     except (PulseError, OSError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -133,6 +136,8 @@ def _parser() -> argparse.ArgumentParser:
     dpu = commands.add_parser("dpu", help="what the DPU service costs per packet and per frame; needs root")
     dpu.add_argument("--seconds", type=float, default=5.0, help="length of each run (%(default)s)")
     dpu.add_argument("--json", action="store_true", help="print the result as JSON")
+    live = commands.add_parser("live", help="what live analysis costs, by stage, and what it holds in memory")
+    live.add_argument("--json", action="store_true", help="print the result as JSON")
     controller = commands.add_parser("controller", help="what taking frames costs the controller")
     controller.add_argument("--seconds", type=float, default=5.0, help="length of each run (%(default)s)")
     controller.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -17,8 +17,8 @@ from bench.tshark import TsharkResult
 from dpu_app.meter.metering import Metering
 from dpu_app.wire.frame import Frame, NicIdentity, decode_frame, encode_frame
 from dpu_app.wire.tables import TABLE_DTYPES
-from host_ctl.cli.engine import analyze_captures
 from host_ctl.ingest.naming import CaptureFiles
+from host_ctl.pipeline import analyze_captures
 from pulse_native import CaptureReader, PacketBatch
 
 _CHUNK_BYTES = 1 << 20

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from host_ctl.cli.engine import analyze_paths
+from host_ctl.pipeline import analyze_paths
 from host_ctl.reconstruct.jobs import GroupTimeline
 from host_ctl.reconstruct.transfers import Traffic, arrival, send_start
 

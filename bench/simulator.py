@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from dpu_app.wire.frame import Frame
-from host_ctl.cli.engine import analyze_paths
+from host_ctl.pipeline import analyze_paths
 from pulse_native import PacketBatch
 from sim.output.run import OutputForm, run_scenario
 from sim.output.sinks import SoftwareDpu

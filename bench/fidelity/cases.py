@@ -13,7 +13,7 @@ from bench.fidelity.score import CutScore, Times, length_errors, nearest_errors,
 from bench.fidelity.states import slots_of_rows, state_confusion
 from bench.fidelity.truth import RunTruth, TrueGroup, run_truth, true_operators
 from host_ctl.attribute.states import WaitState
-from host_ctl.cli.engine import JobAnalysis
+from host_ctl.pipeline import JobAnalysis
 from host_ctl.reconstruct.coupling import component_of
 from sim.output.records import NEVER
 from sim.output.run import cost_of_faults

@@ -15,8 +15,8 @@ from host_ctl.attribute.needs import learn_needs, share_needs
 from host_ctl.attribute.program import Program
 from host_ctl.attribute.roles import find_sharing
 from host_ctl.attribute.states import state_stretches
-from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.ingest.series import Table
+from host_ctl.pipeline import Analysis, analyze_paths
 from host_ctl.reconstruct.repairs import mend
 from host_ctl.reconstruct.transfers import Endpoint, Traffic
 from sim.output.records import Records, records_of

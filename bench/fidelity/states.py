@@ -27,8 +27,8 @@ from bench.fidelity.score import Times, confusion
 from bench.fidelity.truth import RunTruth
 from host_ctl.attribute.program import Lane
 from host_ctl.attribute.states import STRETCH, WaitState
-from host_ctl.cli.engine import JobAnalysis
 from host_ctl.ingest.series import Table
+from host_ctl.pipeline import JobAnalysis
 from host_ctl.reconstruct.coupling import component_of
 from host_ctl.reconstruct.jobs import GroupTimeline
 from sim.output.records import NEVER

@@ -19,10 +19,10 @@ from host_ctl.attribute.needs import learn_needs, share_needs
 from host_ctl.attribute.program import Program
 from host_ctl.attribute.replay import Replay, build_replay
 from host_ctl.attribute.roles import find_sharing
-from host_ctl.cli.engine import Analysis, JobAnalysis, analyze_paths
 from host_ctl.diagnose.cases import machine_columns
 from host_ctl.diagnose.verdict import Verdict
 from host_ctl.ingest.series import Table
+from host_ctl.pipeline import Analysis, JobAnalysis, analyze_paths
 from host_ctl.reconstruct.repairs import mend
 from host_ctl.reconstruct.transfers import Traffic, send_start
 from sim.output.sinks import FrameSink

@@ -12,7 +12,7 @@ import numpy as np
 from bench.scenarios.cases import Case
 from bench.scenarios.costs import Cost, cost_of_fault, counts
 from bench.scenarios.outcome import Facts, FaultFacts
-from host_ctl.cli.engine import Analysis, JobAnalysis
+from host_ctl.pipeline import Analysis, JobAnalysis
 from sim.output.truth import Truth
 from sim.scenarios.catalogue import entries_named
 from sim.simulate import Setting

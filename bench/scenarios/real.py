@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.scenarios.outcome import LOUD
-from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.errors import InputError, PulseError
+from host_ctl.pipeline import Analysis, analyze_paths
 from sim.output.run import OutputForm, write_run
 from sim.replay.model import MODELS, Scaling, layout_of
 from sim.replay.run import Replay, prepare_replay

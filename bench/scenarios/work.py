@@ -17,8 +17,8 @@ from bench.scenarios.facts import facts_of
 from bench.scenarios.outcome import Outcome, SaidVerdict
 from dpu_app.meter.metering import MeteringConfig
 from dpu_app.wire.frame_file import SUFFIX
-from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.diagnose.verdict import Verdict
+from host_ctl.pipeline import Analysis, analyze_paths
 from sim.output.records import records_of
 from sim.output.sinks import DpuOptions, FrameSink
 from sim.output.truth import Truth, collect

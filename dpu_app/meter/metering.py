@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drives packets through the meter and makes one frame of each interval.
 
-Intervals are multiples of their length on the capture's clock. An interval without packets makes no frame.
+Intervals are multiples of their length on the capture's clock. An interval without packets makes no frame
+unless that is asked for, as a service does: who waits for frames cannot tell silence from death otherwise.
 A packet that arrives after its interval was cut belongs to the next: nothing is lost, joined frames are
 exact.
 """
@@ -40,6 +41,8 @@ class MeteringConfig:
     max_flows: int = 16_384
     idle_ns: int = 600_000_000_000
     window_budget_bytes: int = 5 << 20
+    silent_frames: bool = False
+    """Make a frame of an interval without packets too: it tells that the capture runs."""
 
     def __post_init__(self) -> None:
         if self.interval_ns < 1_000_000:
@@ -158,7 +161,7 @@ class Metering:
     def _cut(self) -> Iterator[Frame]:
         assert self._begin_ns is not None
         interval = self._meter.cut(self._begin_ns, self._begin_ns + self._config.interval_ns)
-        if any(interval.counters.values()) or len(interval.messages):
+        if self._config.silent_frames or any(interval.counters.values()) or len(interval.messages):
             yield self._frame(interval, final=False)
 
     def _frame(self, interval: Interval, *, final: bool) -> Frame:

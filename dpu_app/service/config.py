@@ -88,6 +88,7 @@ class ServiceConfig:
             interval_ns=round(self.interval_s * 1e9),
             window_ns=self.window_us * 1000,
             max_flows=self.max_flows,
+            silent_frames=True,
         )
 
     def spool(self) -> SpoolConfig:

@@ -74,8 +74,8 @@ class ClockInfo:
 class Frame:
     """One NIC and interval.
 
-    `sequence` counts the frames of one `boot_id` without holes; an interval of silence has no frame, so begin
-    and end tell what a frame covers. `clock_pairs` are readings (NIC clock, system clock) in nanoseconds.
+    `sequence` counts the frames of one `boot_id` without holes; an interval of silence may have no frame, so
+    begin and end tell what one covers. `clock_pairs` are readings (NIC clock, system clock) in nanoseconds.
     `losses` counts what the capture and the meter lost, `packets` what became of the packets taken.
     `counters` are those of the device (evidence only). `final` marks the last frame of a capture that ended.
     """

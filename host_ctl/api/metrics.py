@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from host_ctl.api.findings_metrics import of_findings, of_hooks
 from host_ctl.api.snapshot import NicSnapshot, Snapshot
 from host_ctl.incidents.desk import DeskStatus
+from host_ctl.live.supervisor import AnalysisStatus
 
 _LABELS = ("machine", "nic")
 _NIC_COUNTS = {
@@ -57,6 +58,8 @@ def metrics_text(snapshot: Snapshot, desk: DeskStatus, refused: int, streams: in
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(_of_controller(snapshot)))
     registry.register(_Collector(_of_nics(snapshot.nics)))
+    if snapshot.analysis is not None:
+        registry.register(_Collector(_of_analysis(snapshot.analysis)))
     registry.register(_Collector(of_findings(desk)))
     registry.register(_Collector(of_hooks(desk)))
     registry.register(_Collector(_of_api(refused, streams)))
@@ -76,6 +79,41 @@ def _of_api(refused: int, streams: int) -> Iterator[Metric]:
         "pulse_api_refused", "Requests without the token, or in a wrong name.", value=refused
     )
     yield GaugeMetricFamily("pulse_api_streams", "Readers of the event stream.", value=streams)
+
+
+def _of_analysis(status: AnalysisStatus) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "pulse_analysis_running", "1 while there is a process that looks.", value=float(status.running)
+    )
+    counts = {
+        "restarts": ("Times that this process had to be begun again.", status.restarts),
+        "hung": ("Times that it was ended because it hung.", status.hung),
+    }
+    alive = status.alive
+    if alive is not None:
+        looks, intake = alive.looks, alive.intake
+        counts |= {
+            "looks": ("Looks at recent traffic.", looks.looks),
+            "failed_looks": ("Looks that failed.", looks.failed),
+            "cut_looks": ("Looks at less than was wanted, since there was too much traffic.", looks.cut),
+            "frames": ("Frames that analysis has noted.", intake.frames),
+            "late_frames": ("Frames among them that came after a later one.", intake.late),
+            "dpu_restarts": ("Times that a DPU's process was a new one.", intake.restarts),
+            "let_go_frames": ("Frames let go before they were old, for want of room.", intake.let_go_early),
+        }
+        gauges = {
+            "look_seconds": ("Processor time of the last look.", looks.last_seconds),
+            "window_seconds": ("Traffic that the last look covered.", looks.last_span_ns / 1e9),
+            "held_frames": ("Frames that windows may ask for.", alive.held_frames),
+            "decoded_bytes": ("Tables in memory.", looks.decoded_bytes),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"pulse_analysis_{name}", text, value=value)
+        yield CounterMetricFamily(
+            "pulse_analysis_look_cpu_seconds", "Processor time of all looks.", value=looks.seconds
+        )
+    for name, (text, count) in counts.items():
+        yield CounterMetricFamily(f"pulse_analysis_{name}", text, value=count)
 
 
 def _of_controller(snapshot: Snapshot) -> Iterator[Metric]:

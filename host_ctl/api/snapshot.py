@@ -10,6 +10,7 @@ from host_ctl.history.frames import FrameHistory
 from host_ctl.ingest.limits import NicState
 from host_ctl.ingest.peer_clock import ClockReading
 from host_ctl.ingest.server import IngestServer
+from host_ctl.live.supervisor import AnalysisStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Snapshot:
     certificate_expires_s: float | None
     certificate_problem: str | None
     nics: tuple[NicSnapshot, ...]
+    analysis: AnalysisStatus | None
 
     @property
     def age_s(self) -> float:
@@ -68,6 +70,7 @@ def take_snapshot(
     history: FrameHistory,
     begun_s: float,
     certificate: tuple[float | None, str | None],
+    analysis: AnalysisStatus | None,
 ) -> Snapshot:
     """Return what is so now."""
     now_s = time.monotonic()
@@ -85,6 +88,7 @@ def take_snapshot(
         certificate_expires_s=certificate[0],
         certificate_problem=certificate[1],
         nics=tuple(_nic(state) for state in server.roster),
+        analysis=analysis,
     )
 
 

@@ -78,7 +78,8 @@ def on_same_machine(endpoint: int, sources: Sequence[Arrivals], traffic: Traffic
     Between NICs that nothing measures against each other before and after mean nothing.
     """
     own = _machine_and_clock(traffic, endpoint)
-    return [i for i, s in enumerate(sources) if _machine_and_clock(traffic, s.endpoint) == own]
+    same = {e for e in {s.endpoint for s in sources} if _machine_and_clock(traffic, e) == own}
+    return [i for i, s in enumerate(sources) if s.endpoint in same]
 
 
 def _machine_and_clock(traffic: Traffic, endpoint: int) -> tuple[str, int]:
@@ -112,7 +113,7 @@ def _undisturbed(source: Arrivals, repeated: NDArray[np.bool_]) -> NDArray[np.bo
     receiver did next may seem to have come too early.
     """
     before = np.r_[0, np.cumsum(repeated[source.rows])]
-    known = np.maximum(source.base, 0)
+    known = np.clip(source.base, 0, len(source.rows))  # a hole in the capture puts iterations beyond its end
     begin = np.minimum(np.r_[0, known[:-1]], known)
     end = np.maximum(np.r_[known[1:], len(source.rows)], known)
     return np.asarray((source.base != UNKNOWN) & (before[end] == before[begin]))

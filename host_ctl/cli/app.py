@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -15,8 +14,10 @@ from rich.console import Console
 from host_ctl.cli.bench import bench_app
 from host_ctl.cli.certs import certs_app
 from host_ctl.cli.controller import controller, export
+from host_ctl.cli.demo.command import demo
 from host_ctl.cli.incidents import incidents_app
 from host_ctl.cli.output import EXIT_STATUS, write
+from host_ctl.cli.replay import replay_session
 from host_ctl.cli.sim import sim_app
 from host_ctl.cli.sim_more import live, replay
 from host_ctl.cli.status import status, verdicts
@@ -24,7 +25,7 @@ from host_ctl.cli.times import parse_time
 from host_ctl.errors import PulseError, UsageError, printable
 
 if TYPE_CHECKING:
-    from host_ctl.cli.engine import Analysis
+    from host_ctl.pipeline import Analysis
 
 _INTERRUPTED = 130
 # By version typer brings its own click or uses the package; errors of the command line share this base.
@@ -47,6 +48,8 @@ app.command("export")(export)
 app.command("status")(status)
 app.command("verdicts")(verdicts)
 app.add_typer(incidents_app, name="incidents")
+app.command("demo")(demo)
+app.command("replay")(replay_session)
 
 
 @app.callback(invoke_without_command=True)
@@ -83,7 +86,7 @@ def analyze(
     Exit status: 0 nothing wrong, 3 degraded or failed, 4 not enough data to say, 2 wrong usage or input.
     """
     # The analysis takes most of the time of starting; a service that comes back need not wait for it.
-    from host_ctl.cli.engine import analyze_paths
+    from host_ctl.pipeline import analyze_paths
 
     named = _named(nic or [])
     if not paths and not named:
@@ -118,35 +121,6 @@ def show(analysis: Analysis, *, as_json: bool) -> int:
         text = capture.get()
     write(text)
     return EXIT_STATUS[analysis.health]
-
-
-@app.command()
-def demo(
-    fault: Annotated[
-        str, typer.Option(help="Scenario to simulate, see `python -m sim list`.")
-    ] = "slow_compute-dp-on_entry",
-    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 1,
-    keep: Annotated[Path | None, typer.Option(help="Folder in which to keep the captures.")] = None,
-) -> None:
-    """Simulate a small training job with one fault, write its captures, and analyse them."""
-    from host_ctl.cli.engine import analyze_paths
-    from sim.output.run import run_scenario
-    from sim.scenarios.lab import build
-    from sim.spec import SimulationError
-
-    with tempfile.TemporaryDirectory(prefix="pulse-demo-") as scratch:
-        out = keep or Path(scratch)
-        try:
-            scenario = build(fault, seed)
-            write(f"Simulating a small training job: {fault}, seed {seed} ...\n\n")
-            truth = run_scenario(scenario, out)
-        except (SimulationError, OSError) as error:
-            raise UsageError(f"the demo cannot be simulated: {error}") from error
-        captures = sorted(out.glob("*.pcap"))
-        show(analyze_paths(captures, until_ns=truth.data["capture"]["end_ns"]), as_json=False)
-        culprit = truth.data["fault"]["culprit_node"]
-        guilty = "nobody" if culprit is None else f"node{culprit}"
-        write(f"\nThe simulator's truth, which the analysis did not see: {guilty} is to blame.\n")
 
 
 def _named(items: list[str]) -> dict[str, Path]:

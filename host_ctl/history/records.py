@@ -94,8 +94,8 @@ def pack_front(key: FrameKey, frame: bytes) -> bytes:
     return _HEAD.pack(_MARKER, len(packed), len(frame), checksum, zlib.crc32(frame)) + packed
 
 
-def walk(path: Path, *, verify: bool = False) -> Iterator[Found | Damage]:
-    """Yield the records of a segment in its order, and the stretches between that are none.
+def walk(path: Path, *, verify: bool = False, begin: int = len(HEADER)) -> Iterator[Found | Damage]:
+    """Yield the records of a segment in its order, from a place on, and the stretches between that are none.
 
     With `verify` frames are read and checked too. Raises OSError; a file without a header is damage.
     """
@@ -105,7 +105,7 @@ def walk(path: Path, *, verify: bool = False) -> Iterator[Found | Damage]:
         if os.pread(handle, len(HEADER), 0) != HEADER:
             yield Damage(0, size)
             return
-        offset = len(HEADER)
+        offset = begin
         while offset < size:
             found = _record_at(handle, offset, size)
             if found is not None and verify and not _is_whole(handle, found):

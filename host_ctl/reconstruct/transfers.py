@@ -28,6 +28,8 @@ UNSEEN = "ip:"
 """Begins the name of an endpoint that no capture was taken at; its address follows."""
 
 _PSN_SPACE = 1 << 24
+LIFE_SHIFT = 40
+"""A position has the life of its queue pair above this bit."""
 _ATOMICS = (0x13, 0x14)
 
 TRANSFER = np.dtype(
@@ -235,7 +237,7 @@ def _sends(messages: Table, controls: Table) -> tuple[Table, Table]:
     life = np.r_[whole["life"], controls["life"]].astype(np.int64)
     opcode = np.r_[whole["opcode"], controls["opcode"]]
     order = np.lexsort((psn, rows["start"], life))
-    rows["position"][order] = unwrap_psn(psn[order]) + (life[order] << 40)
+    rows["position"][order] = unwrap_psn(psn[order]) + (life[order] << LIFE_SHIFT)
     # A lost first packet shows late: PSNs tell the order of messages better than times.
     order = np.argsort(rows["position"], kind="stable")
     rows, is_small, opcode = rows[order], is_small[order], opcode[order]

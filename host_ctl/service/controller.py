@@ -7,6 +7,7 @@ import asyncio
 import logging
 import signal
 import time
+from pathlib import Path
 from typing import Protocol
 
 from dpu_app.tasks import until_first_ends
@@ -19,6 +20,8 @@ from host_ctl.incidents.desk import Desk
 from host_ctl.ingest.server import IngestServer
 from host_ctl.ingest.tls import ServerTls
 from host_ctl.live.findings import Findings
+from host_ctl.live.supervisor import Listener, Supervisor
+from host_ctl.service.outcome import LATEST_NAME, ChangeLog, LatestReport
 from host_ctl.service.settings import ControllerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -61,6 +64,8 @@ class Controller:
         )
         self._desk: Desk | None = None
         self._api: ApiThread | None = None
+        order = settings.looking()
+        self._supervisor = None if order is None else Supervisor(order)
         self._begun_s = time.monotonic()
         self._expires_s: float | None = None
         self._warned_of_expiry = False
@@ -76,6 +81,11 @@ class Controller:
         desk = self._desk
         if desk is not None:
             desk.take(findings)
+
+    def listen(self, listener: Listener) -> None:
+        """Have every result of live analysis told; without analysis there is none."""
+        if self._supervisor is not None:
+            self._supervisor.listen(listener)
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT."""
@@ -94,7 +104,7 @@ class Controller:
                 folder = self._settings.keeping().directory
                 self._api = ApiThread(config, self.latest, self._desk, folder)
             self._tell_begin()
-            await until_first_ends(self._tend(), self._server.failed(), _wait(stopped))
+            await until_first_ends(self._tend(), self._server.failed(), self._analyse(), _wait(stopped))
         finally:
             self._manager.stopping()
             _LOG.info("ending")
@@ -104,6 +114,15 @@ class Controller:
                     await asyncio.to_thread(part.stop)
             self._history.close()
             _LOG.info("ended; %d frames made durable", self._server.committer.durable_frames)
+
+    async def _analyse(self) -> None:
+        if self._supervisor is None:
+            await asyncio.Event().wait()
+            return
+        self.listen(LatestReport(Path(self._settings.history) / LATEST_NAME))
+        self.listen(ChangeLog())
+        self.listen(self)
+        await self._supervisor.run()
 
     def _tell_begin(self) -> None:
         counts, host = self._history.counts, self._settings.listen().host
@@ -139,7 +158,9 @@ class Controller:
 
     def _renew_snapshot(self) -> None:
         problem = None if self._tls is None else self._tls.problem
-        self._snapshot = take_snapshot(self._server, self._history, self._begun_s, (self._expires_s, problem))
+        analysis = None if self._supervisor is None else self._supervisor.status
+        certificate = self._expires_s, problem
+        self._snapshot = take_snapshot(self._server, self._history, self._begun_s, certificate, analysis)
 
     def _look_at_certificate(self) -> None:
         if self._tls is None:

@@ -21,11 +21,13 @@ from host_ctl.incidents.tracker import Persistence
 from host_ctl.ingest.limits import IngestLimits
 from host_ctl.ingest.server import Listen
 from host_ctl.ingest.tls import TlsFiles
+from host_ctl.live.limits import LiveLimits, WindowLimits, WorkerOrder
 
 PREFIX = "PULSE_CONTROLLER_"
 _EVERYWHERE = ("", "::", "0.0.0.0")  # noqa: S104  recognised, not listened on
 _LEVELS = ("debug", "info", "warning", "error")
 _MIB, _GIB = 1 << 20, 1 << 30
+_HELD_WINDOWS = 4  # of the largest: frames are only pointed to until a window opens them
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,23 @@ class ControllerSettings:
     segment_mib: int = setting(64, "history.segment_mib", "size of the history's files, MiB", 1, 4096)
     gather_ms: float = setting(
         10.0, "history.gather_ms", "frames of that time are made durable together", 0, 40
+    )
+    analysis: bool = setting(True, "analysis.enabled", "analyse what comes in")
+    every_s: float = setting(1.0, "analysis.every_s", "traffic between two looks, at least", 0.01, 3600)
+    look_cpu_s: float = setting(
+        3.0, "analysis.look_cpu_s", "processor time that a look may take; its window is as long", 0.1, 600
+    )
+    cpu_share: float = setting(
+        1.0, "analysis.cpu_share", "of one processor that looks take in the long run", 0.01, 1
+    )
+    iterations: int = setting(60, "analysis.iterations", "iterations that a look wants to see", 12, 1000)
+    least_iterations: int = setting(
+        8, "analysis.least_iterations", "iterations that it needs, whatever they cost", 6, 100
+    )
+    window_s: float = setting(1800.0, "analysis.window_s", "longest time that a look covers", 1, 86400)
+    window_mib: int = setting(128, "analysis.window_mib", "most frames that a look covers, MiB", 1, 4096)
+    deadline_s: float = setting(
+        3.0, "analysis.deadline_s", "how long an interval waits for frames that are late", 0.1, 300
     )
     open_looks: int = setting(
         3, "incidents.open_looks", "a slowness opens an incident when it was seen in so many looks", 1, 100
@@ -161,6 +180,22 @@ class ControllerSettings:
         return HistoryConfig(
             Path(self.history), round(self.history_gib * _GIB), round(self.segment_mib * _MIB)
         )
+
+    def looking(self) -> WorkerOrder | None:
+        """What live analysis is to do; None when nothing."""
+        if not self.analysis:
+            return None
+        window = WindowLimits(
+            self.iterations, self.least_iterations, round(self.window_s * 1e9), self.window_mib * _MIB
+        )
+        limits = LiveLimits(
+            window=window,
+            every_ns=round(self.every_s * 1e9),
+            look_s=self.look_cpu_s,
+            deadline_ns=round(self.deadline_s * 1e9),
+            held_bytes=_HELD_WINDOWS * self.window_mib * _MIB,
+        )
+        return WorkerOrder(Path(self.history), limits, self.cpu_share)
 
     def api(self) -> ApiConfig | None:
         """Where the API is; None for nowhere. Raises UsageError."""

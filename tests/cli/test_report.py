@@ -154,13 +154,6 @@ def test_a_later_end_turns_no_finished_run_into_a_failure(
     assert pulse("analyze", captures, "--until", healthy.end_ns + 3600 * 10**9).status == 0
 
 
-def test_the_demo_names_the_machine_that_it_slowed(pulse: Pulse, tmp_path: Path) -> None:
-    result = pulse("demo", "--keep", tmp_path / "kept")
-    fault = json.loads((tmp_path / "kept" / "truth.json").read_text())["fault"]
-    assert result.status == 0
-    assert f"\nDEGRADED  node{fault['culprit_node']} " in result.out
-
-
 # As a process -----------------------------------------------------------------------------------------
 
 

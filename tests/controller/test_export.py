@@ -12,8 +12,8 @@ import pytest
 from dpu_app.wire.frame import Frame, encode_frame
 from dpu_app.wire.frame_file import read_frames
 from dpu_app.wire.transport import Ack, FrameData
-from host_ctl.cli.engine import analyze_paths
 from host_ctl.history.reader import read_range
+from host_ctl.pipeline import analyze_paths
 from sim.output.run import OutputForm, run_scenario
 from sim.spec import FaultKind, FaultSpec, JobSpec, Scenario
 from tests.cli.conftest import Pulse, pulse

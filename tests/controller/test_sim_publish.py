@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from dpu_app.wire.frame_file import read_frames
-from host_ctl.cli.engine import analyze_paths
 from host_ctl.diagnose.verdict import Verdict
 from host_ctl.history.reader import StoredFrame
+from host_ctl.pipeline import analyze_paths
 from tests.cli.conftest import Pulse, pulse
 from tests.cli.expect import refused
 from tests.controller.running import COMMAND, ROOT, Pki, Service, wait_for

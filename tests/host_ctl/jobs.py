@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from host_ctl.cli.engine import Analysis, analyze_paths
+from host_ctl.pipeline import Analysis, analyze_paths
 from sim.output.run import run_scenario
 from sim.spec import FaultKind, FaultSpec, JobSpec, Scenario, StackSpec
 from tests.native.captures import Packet, pcap

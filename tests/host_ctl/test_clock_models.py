@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from dpu_app.wire.frame import ClockInfo
 from host_ctl.align.clock import Alignment
 from host_ctl.align.solve import align
-from host_ctl.cli.engine import analyze_paths
 from host_ctl.ingest.local import learn_local
 from host_ctl.ingest.naming import find_captures
 from host_ctl.ingest.offline import read_capture
 from host_ctl.ingest.series import NicSeries
+from host_ctl.pipeline import analyze_paths
 from sim.output.run import OutputForm, run_scenario
 from sim.scenarios.lab import build
 from sim.simulate import prepare

@@ -11,7 +11,7 @@ import pytest
 
 from host_ctl.align.clock import ClockPiece, NicClock
 from host_ctl.attribute.needs import on_same_machine
-from host_ctl.cli.engine import Analysis, analyze_paths
+from host_ctl.pipeline import Analysis, analyze_paths
 from host_ctl.reconstruct.coupling import component_of, moved_clock, relate_starts
 from sim.output.run import OutputForm, run_scenario
 from sim.scenarios.catalogue import Order, build

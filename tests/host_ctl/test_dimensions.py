@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from host_ctl.cli.engine import Analysis, analyze_paths
+from host_ctl.pipeline import Analysis, analyze_paths
 from host_ctl.present.report import build_report, report_schema
 from sim.output.run import OutputForm, run_scenario
 from sim.scenarios.catalogue import Order, build

@@ -14,8 +14,8 @@ import pytest
 
 from dpu_app.wire.frame import encode_frame
 from dpu_app.wire.frame_file import MAGIC, read_frames
-from host_ctl.cli.engine import analyze_paths
 from host_ctl.errors import InputError
+from host_ctl.pipeline import analyze_paths
 from sim.output.run import OutputForm, run_scenario
 from sim.spec import CaptureKind, CaptureSpec, FaultKind, FaultSpec, JobSpec, Scenario
 

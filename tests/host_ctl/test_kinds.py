@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from host_ctl.attribute.kinds import RING_STEPS
-from host_ctl.cli.engine import analyze_paths
+from host_ctl.pipeline import analyze_paths
 from sim.output.run import run_scenario
 from sim.scenarios.lab import build
 

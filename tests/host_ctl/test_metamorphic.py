@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import host_ctl.reconstruct.operators as operators
-from host_ctl.cli.engine import analyze_paths
+from host_ctl.pipeline import analyze_paths
 from tests.host_ctl.jobs import (
     FAULTS,
     MACHINES,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_ctl.cli.engine import analyze_paths
 from host_ctl.ingest.capture_file import CaptureFile, detect_mode
 from host_ctl.ingest.naming import CaptureFiles, find_captures, identify
 from host_ctl.ingest.offline import read_capture
+from host_ctl.pipeline import analyze_paths
 from host_ctl.present.report import build_report
 from tests.host_ctl.jobs import Recording, outcome, steered
 from tests.native.captures import Packet, Roce, block, frame, pcap, pcapng, reth

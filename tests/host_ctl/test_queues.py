@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from host_ctl.cli.engine import Analysis, analyze_paths
 from host_ctl.diagnose.verdict import Verdict
+from host_ctl.pipeline import Analysis, analyze_paths
 from sim.output.run import OutputForm, run_scenario
 from sim.output.truth import Truth
 from sim.scenarios.catalogue import Choice, Order, build

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from host_ctl.cli.engine import Analysis, analyze_paths
+from host_ctl.pipeline import Analysis, analyze_paths
 from sim.output.run import write_run
 from sim.replay.model import MODELS, Scaling, layout_of
 from sim.replay.run import Replay, prepare_replay

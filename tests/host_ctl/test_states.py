@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from host_ctl.attribute.states import StateTimes, WaitState, wait_states
-from host_ctl.cli.engine import Analysis, analyze_paths
+from host_ctl.pipeline import Analysis, analyze_paths
 from host_ctl.reconstruct.repairs import REPAIR
 from sim.output.run import run_scenario
 from sim.scenarios.lab import build

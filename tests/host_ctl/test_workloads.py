@@ -9,7 +9,7 @@ import pytest
 
 from bench.scenarios.cases import Case
 from bench.scenarios.work import capture
-from host_ctl.cli.engine import Analysis, analyze_paths
+from host_ctl.pipeline import Analysis, analyze_paths
 
 
 def analysed(case: Case, folder: Path) -> Analysis:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import pulse_native
-from host_ctl.cli.engine import analyze_paths
+from host_ctl.pipeline import analyze_paths
 from pulse_native import PacketBatch
 from sim.live.messages import HEADER, Chunk, packet_messages
 from sim.live.network import LiveNetwork, remove_leftovers

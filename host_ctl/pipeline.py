@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offline path from captures to verdicts: every stage once, in the order of the design."""
+"""The path from series to verdicts: every stage once, in the order of the design.
+
+Captures go all the way at once; live analysis goes it with what a window of recent frames holds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -53,7 +56,7 @@ class JobAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The whole result of an offline analysis. ``seconds`` tells the time of each stage."""
+    """The whole result. ``seconds`` tells the time of each stage."""
 
     series: tuple[NicSeries, ...]
     alignment: Alignment
@@ -79,16 +82,35 @@ def analyze_captures(
     captures: Sequence[CaptureFiles], remarks: Sequence[str] = (), until_ns: int | None = None
 ) -> Analysis:
     """Read, align, reconstruct, attribute, diagnose."""
-    watch = _Stopwatch()
+    watch = Stopwatch()
     read = [read_capture(files) for files in captures]
     warnings = [*remarks, *(r for one in read for r in one.remarks)]
     series, unclear = learn_local([one.series for one in read if one.series is not None])
     warnings.extend(unclear)
     watch.lap("ingest")
     alignment = align(series)
-    warnings.extend(alignment.warnings)
     watch.lap("align")
-    alignment, traffic, repairs, (jobs, aside) = _reconstruct(series, alignment)
+    return analyze_series(series, alignment, warnings, until_ns, watch)
+
+
+def analyze_series(
+    series: Sequence[NicSeries],
+    alignment: Alignment,
+    warnings: Sequence[str] = (),
+    until_ns: int | None = None,
+    watch: Stopwatch | None = None,
+    *,
+    coupled: bool = False,
+    states: bool = True,
+) -> Analysis:
+    """Reconstruct, attribute, diagnose what is aligned; ``watch`` has the time of the stages before.
+
+    ``coupled``: the rails' clocks have been related already, and are taken as they are. Without ``states``
+    there are no wait states of the jobs: no verdict needs them.
+    """
+    watch = watch or Stopwatch()
+    warnings = [*warnings, *alignment.warnings]
+    alignment, traffic, repairs, (jobs, aside) = _reconstruct(series, alignment, coupled=coupled)
     watch.lap("reconstruct")
     witness_ns = _witness(series, alignment, until_ns)
     analysed = []
@@ -103,7 +125,7 @@ def analyze_captures(
         charges = charge_all(traffic, program, gates, grants, sharing, repairs, slow_ns)
         replayed = build_replay(traffic, program, gates, grants, sharing, charges, slow_ns)
         features = extract_features(charges, job)
-        states = wait_states(traffic, program, gates, sharing, repairs)
+        waits = wait_states(traffic, program, gates, sharing, repairs) if states else ()
         kinds = operator_kinds(program, needs)
         dimensions = find_dimensions(traffic, program, needs, gates, sharing)
         paths = critical_paths(traffic, program, gates, grants)
@@ -111,7 +133,7 @@ def analyze_captures(
         findings = judge_job(
             traffic, program, needs, features, charges, replayed, paths, repairs, dimensions, witness_ns
         )
-        analysed.append(JobAnalysis(job, program, kinds, dimensions, features, states, paths, findings))
+        analysed.append(JobAnalysis(job, program, kinds, dimensions, features, waits, paths, findings))
         watch.lap("diagnose")
     verdicts = tuple(v for one in analysed for v in one.findings.verdicts)
     unsure = [text for one in analysed for text in one.findings.unsure]
@@ -131,14 +153,14 @@ def analyze_captures(
 
 
 def _reconstruct(
-    series: Sequence[NicSeries], alignment: Alignment
+    series: Sequence[NicSeries], alignment: Alignment, *, coupled: bool
 ) -> tuple[Alignment, Traffic, Table, tuple[tuple[Job, ...], tuple[Group, ...]]]:
     """Traffic, repairs and jobs; once more where the jobs told how rails that never meet relate in time."""
     traffic, repairs, jobs = _traffic_and_jobs(series, alignment)
-    coupled = couple_rails(alignment, traffic, jobs[0])
-    if coupled is None:
+    related = None if coupled else couple_rails(alignment, traffic, jobs[0])
+    if related is None:
         return alignment, traffic, repairs, jobs
-    return coupled, *_traffic_and_jobs(series, coupled)
+    return related, *_traffic_and_jobs(series, related)
 
 
 def _traffic_and_jobs(
@@ -161,15 +183,16 @@ def _witness(series: Sequence[NicSeries], alignment: Alignment, until_ns: int | 
     return max(ends, default=0)
 
 
-class _Stopwatch:
-    """Seconds spent per stage."""
+class Stopwatch:
+    """Seconds spent per stage, from when it was made, on a clock such as ``time.process_time``."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self.seconds: dict[str, float] = {}
-        self._at = perf_counter()
+        self._clock = clock
+        self._at = clock()
 
     def lap(self, stage: str) -> None:
         """Add the time since the last lap to a stage."""
-        now = perf_counter()
+        now = self._clock()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._at
         self._at = now

@@ -24,6 +24,7 @@ _SURE_Z = 4.0  # of two signs that have to come together
 _MOST = 0.5
 _APART = 0.8
 _FEWEST_NICS = 2
+_FEWEST_ITERATIONS = 6
 
 
 def congested_case(job: Job, features: Features, charges: Table, least: float) -> SlowCase | None:
@@ -37,6 +38,8 @@ def congested_case(job: Job, features: Features, charges: Table, least: float) -
     if rise is None:
         return None
     at, before_ns, after_ns = rise
+    if min(at, len(durations) - at) < _FEWEST_ITERATIONS:
+        return None  # a few that carry more than others come in a row by chance
     marked = charges[
         (charges["kind"] == Charge.TRANSFER) & (charges["paced"] == 1) & (charges["iteration"] >= 0)
     ]

@@ -37,6 +37,7 @@ _TRANSFERS_FROM_START = 7.5
 _BOTH_WAYS = 0.25
 _LATE_TOO = 0.25
 _MORE_THAN_ONE = 1.25
+_COMPARABLE = 0.5
 _SUSPECT = 0.5
 _MOST_FAULTS = 4
 _SECOND_FAULT = 0.5
@@ -217,8 +218,18 @@ def _more_than_parts(suspect: Suspect, suspects: Sequence[Suspect], gained: NDAr
         if (s.feature == "ingress" and s.names == suspect.names)
         or (s.feature == "host" and set(suspect.names) <= set(s.names))
     ]
-    own = gained[:, next(i for i, s in enumerate(suspects) if s is suspect)]
-    return bool(np.median(own) >= _MORE_THAN_ONE * sum(np.median(part) for part in parts))
+    own = float(np.median(gained[:, next(i for i, s in enumerate(suspects) if s is suspect)]))
+    machine = {
+        n for s in suspects if s.feature == "host" and set(suspect.names) <= set(s.names) for n in s.names
+    }
+    beside = [
+        float(np.median(gained[:, i]))
+        for i, s in enumerate(suspects)
+        if s.feature == "receiver" and s is not suspect and set(s.names) <= machine
+    ]
+    # What all NICs of a machine are slow to take in, the machine is slow with.
+    alone = max(beside, default=0.0) < _COMPARABLE * own
+    return alone and own >= _MORE_THAN_ONE * sum(float(np.median(part)) for part in parts)
 
 
 def _waits_for(case: SlowCase, kept: Sequence[SlowCase], traffic: Traffic, job: Job) -> bool:

@@ -17,11 +17,11 @@ ITERATIONS, ONSET = 24, 12
 MEMBERS = (0, 1, 2, 3)
 
 
-def features(rise_ns: int) -> Features:
+def features(rise_ns: int, onset: int = ONSET) -> Features:
     """Iterations of 10 ms that last longer from the onset on."""
     rng = np.random.default_rng(1)
     duration = 10 * MS + rng.integers(0, 50 * US, ITERATIONS)
-    duration[ONSET:] += rise_ns
+    duration[onset:] += rise_ns
     nothing = np.zeros((ITERATIONS, len(MEMBERS)))
     return Features(MEMBERS, duration, nothing, nothing, nothing, nothing)
 
@@ -62,6 +62,12 @@ def test_marked_messages_of_several_that_slow_with_the_iterations_are_congestion
 )
 def test_anything_less_is_not(rise_ns: int, charges: Table) -> None:
     assert congested_case(JOB, features(rise_ns), charges, 0.02) is None
+
+
+def test_a_few_slower_iterations_at_the_end_are_not() -> None:
+    late = ITERATIONS - 5
+    charges = slow((0, 2), 900 * US, paced=True, since=late)
+    assert congested_case(JOB, features(MS, late), charges, 0.02) is None
 
 
 def test_a_run_of_a_few_iterations_tells_nothing() -> None:

@@ -42,7 +42,7 @@ def snapshot(problem: str | None = None, age_s: float = 0.0) -> Snapshot:
     )
     return Snapshot(
         time.monotonic() - age_s, 5.0, problem, 4, 0, 10, 0, dict.fromkeys(INGEST_COUNTS, 0),
-        dict.fromkeys(HISTORY_COUNTS, 0), None, None, nics,
+        dict.fromkeys(HISTORY_COUNTS, 0), None, None, nics, None,
     )  # fmt: skip
 
 

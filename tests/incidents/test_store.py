@@ -44,7 +44,7 @@ def incidents(folder: Path) -> list[tuple[object, ...]]:
 def kill_again_and_again(folder: Path, kills: int, seed: int) -> None:
     """Kill the process at random moments; the file must end as if that had not been."""
     chance = random.Random(seed)
-    looks = 15 * kills
+    looks = 60 * kills
     killed, undisturbed = folder / "killed", folder / "undisturbed"
     killed.mkdir()
     undisturbed.mkdir()

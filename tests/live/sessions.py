@@ -20,7 +20,7 @@ from host_ctl.live.intake import Arrived
 from host_ctl.live.limits import LiveLimits
 from host_ctl.live.recorded import recorded
 from sim.output.records import records_of
-from sim.output.sinks import FrameSink
+from sim.output.sinks import DpuOptions, FrameSink
 from sim.output.truth import collect
 from sim.planning.world import START_NS
 from sim.scenarios.catalogue import HEALTHY, Choice, Order, build
@@ -58,7 +58,7 @@ def catalogue_session(folder: Path, scenario: str, workload: str, *, seed: int, 
 def _write(scenario: Scenario, folder: Path, interval_ns: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     setting = prepare(scenario)
-    outcome = run(setting, FrameSink(setting, folder, MeteringConfig(interval_ns=interval_ns)))
+    outcome = run(setting, FrameSink(setting, folder, DpuOptions(MeteringConfig(interval_ns=interval_ns))))
     truth = collect(outcome, records_of(outcome), {}).data
     fault, times = truth["fault"], truth["jobs"][0]["iteration_ms"]
     onset_ns = NEVER

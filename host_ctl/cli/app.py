@@ -15,6 +15,8 @@ from rich.console import Console
 from host_ctl.cli.bench import bench_app
 from host_ctl.cli.certs import certs_app
 from host_ctl.cli.controller import controller, export
+from host_ctl.cli.explain import explain
+from host_ctl.cli.extra import Extra
 from host_ctl.cli.output import write
 from host_ctl.cli.sim import sim_app
 from host_ctl.cli.sim_more import live, replay
@@ -44,6 +46,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(certs_app, name="certs")
 app.command("controller")(controller)
 app.command("export")(export)
+app.command("explain")(explain)
 
 
 @app.callback(invoke_without_command=True)
@@ -74,6 +77,17 @@ def analyze(
             help="When the captures were stopped, ISO 8601 or ns of their clock: silence then counts.",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the report with pictures as one HTML page as well."),
+    ] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace around the onset as well.")
+    ] = None,
+    perfetto_window: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="How much of the time the trace holds.", show_default=False),
+    ] = None,
 ) -> None:
     """Analyse captures: who slows or stops the job, since when, at what cost, on which evidence.
 
@@ -83,9 +97,12 @@ def analyze(
     from host_ctl.cli.engine import analyze_paths
 
     named = _named(nic or [])
+    extra = Extra(html, perfetto, perfetto_window)
+    extra.check()
     if not paths and not named:
         raise UsageError("give at least one capture file or folder, or --nic MACHINE/NIC=PATH")
     analysis = analyze_paths(paths or [], named, None if until is None else parse_time(until, "--until"))
+    extra.write(analysis, sys.argv)
     raise typer.Exit(show(analysis, as_json=as_json))
 
 

@@ -13,17 +13,13 @@ from numpy.typing import NDArray
 
 from bench.scenarios.cases import Case, scenario_of
 from dpu_app.wire.frame_file import SUFFIX
-from host_ctl.attribute.charges import charge_all, transfer_excess
-from host_ctl.attribute.gates import find_gates, find_grants, send_actions
-from host_ctl.attribute.needs import learn_needs, share_needs
 from host_ctl.attribute.program import Program
 from host_ctl.attribute.replay import Replay, build_replay
-from host_ctl.attribute.roles import find_sharing
 from host_ctl.diagnose.cases import machine_columns
 from host_ctl.diagnose.verdict import Verdict
 from host_ctl.ingest.series import Table
 from host_ctl.pipeline import Analysis, JobAnalysis, analyze_paths
-from host_ctl.reconstruct.repairs import mend
+from host_ctl.present.attribution import attribute
 from host_ctl.reconstruct.transfers import Traffic, send_start
 from sim.output.sinks import FrameSink
 from sim.simulate import prepare, run
@@ -110,15 +106,11 @@ def _attributed(analysis: Analysis) -> Shown:
     """The same stages as in the engine, whose results are wanted in between."""
     analysed = analysis.jobs[0]
     program = analysed.program
-    traffic, repairs = mend(analysis.traffic)
-    actions = send_actions(traffic, program)
-    own = learn_needs(actions, program.arrivals, traffic)
-    sharing = find_sharing(program, own.needs)
-    needs = share_needs(own, actions, program.arrivals, sharing)
-    gates, grants = find_gates(traffic, program, needs, sharing), find_grants(traffic, program, sharing)
-    slow_ns = transfer_excess(traffic, program, sharing)
-    charges = charge_all(traffic, program, gates, grants, sharing, repairs, slow_ns)
-    replayed = build_replay(traffic, program, gates, grants, sharing, charges, slow_ns)
+    found = attribute(analysis.traffic, program)
+    traffic, charges = found.traffic, found.charges
+    replayed = build_replay(
+        traffic, program, found.gates, found.grants, found.sharing, charges, found.slow_ns
+    )
     columns = machine_columns(traffic, analysed.job)
     machines = {name: [analysed.job.members[c] for c in own] for name, own in sorted(columns.items())}
-    return Shown(analysis, analysed, traffic, repairs, replayed, charges, machines)
+    return Shown(analysis, analysed, traffic, found.repairs, replayed, charges, machines)

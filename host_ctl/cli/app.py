@@ -15,6 +15,8 @@ from host_ctl.cli.bench import bench_app
 from host_ctl.cli.certs import certs_app
 from host_ctl.cli.controller import controller, export
 from host_ctl.cli.demo.command import demo
+from host_ctl.cli.explain import explain
+from host_ctl.cli.extra import Extra
 from host_ctl.cli.incidents import incidents_app
 from host_ctl.cli.output import EXIT_STATUS, write
 from host_ctl.cli.replay import replay_session
@@ -50,6 +52,7 @@ app.command("verdicts")(verdicts)
 app.add_typer(incidents_app, name="incidents")
 app.command("demo")(demo)
 app.command("replay")(replay_session)
+app.command("explain")(explain)
 
 
 @app.callback(invoke_without_command=True)
@@ -80,6 +83,17 @@ def analyze(
             help="When the captures were stopped, ISO 8601 or ns of their clock: silence then counts.",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the report with pictures as one HTML page as well."),
+    ] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace around the onset as well.")
+    ] = None,
+    perfetto_window: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="How much of the time the trace holds.", show_default=False),
+    ] = None,
 ) -> None:
     """Analyse captures: who slows or stops the job, since when, at what cost, on which evidence.
 
@@ -89,9 +103,12 @@ def analyze(
     from host_ctl.pipeline import analyze_paths
 
     named = _named(nic or [])
+    extra = Extra(html, perfetto, perfetto_window)
+    extra.check()
     if not paths and not named:
         raise UsageError("give at least one capture file or folder, or --nic MACHINE/NIC=PATH")
     analysis = analyze_paths(paths or [], named, None if until is None else parse_time(until, "--until"))
+    extra.write(analysis, sys.argv)
     raise typer.Exit(show(analysis, as_json=as_json))
 
 

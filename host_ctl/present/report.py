@@ -14,6 +14,7 @@ from host_ctl.align.clock import Alignment, NicClock
 from host_ctl.attribute.dimensions import Dimension
 from host_ctl.diagnose.verdict import Health, Verdict
 from host_ctl.ingest.series import NicSeries
+from host_ctl.present.analysed import Analysed
 from host_ctl.present.operators import OperatorSummary, summarize_operators
 from host_ctl.reconstruct.groups import Group
 from host_ctl.reconstruct.jobs import Job
@@ -27,6 +28,22 @@ def report_schema() -> dict[str, Any]:
     text = files("host_ctl.present").joinpath("schema/pulse.report-1.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
+
+
+def report_of(analysis: Analysed) -> dict[str, Any]:
+    """The report on an analysis as plain data, ready for JSON."""
+    return build_report(
+        health=analysis.health,
+        series=analysis.series,
+        alignment=analysis.alignment,
+        traffic=analysis.traffic,
+        jobs=[one.job for one in analysis.jobs],
+        kinds=[one.kinds for one in analysis.jobs],
+        dimensions=[one.dimensions for one in analysis.jobs],
+        verdicts=analysis.verdicts,
+        missing=analysis.missing,
+        warnings=analysis.warnings,
+    )
 
 
 def build_report(

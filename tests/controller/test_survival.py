@@ -51,10 +51,10 @@ def kill_again_and_again(folder: Path, pki: Pki, port: int, rounds: int, seed: i
         assert stored_once(history) == agents.put == agents.acknowledged
 
 
-def test_killed_20_times_it_loses_and_doubles_no_acknowledged_frame(
+def test_killed_8_times_it_loses_and_doubles_no_acknowledged_frame(
     tmp_path: Path, pki: Pki, free_port: int
 ) -> None:
-    kill_again_and_again(tmp_path, pki, free_port, 20, seed=1)
+    kill_again_and_again(tmp_path, pki, free_port, 8, seed=1)
 
 
 @pytest.mark.slow

@@ -49,6 +49,7 @@ OpenMessage begin(const MessagePacket& packet) {
   message.start_ns = message.last_ns = packet.ns;
   message.first = message.last = packet.position;
   message.opcode = packet.opcode;
+  message.life = packet.life;
   message.flags = kMessageNoStart | kMessageNoEnd;
   if (starts_message(packet.traits.place)) set_start(message, packet);
   touch(message, packet);
@@ -59,8 +60,10 @@ OpenMessage begin(const MessagePacket& packet) {
 
 void MessageTracker::on_packet(OpenMessage& open, const MessagePacket& packet, const PsnHoles& holes,
                                std::vector<OpenMessage>& done) {
-  // Not at a MIDDLE: whether it comes here depends on whether a run takes it.
-  if (!repairs_.empty() && packet.traits.place != MessagePlace::middle) expire(packet.ns, done);
+  // Not at the next MIDDLE: whether it comes here depends on whether a run takes it. One out of the past always
+  // comes, and must not wake what had been given up at an end of an interval before.
+  const bool may_be_in_a_run = packet.traits.place == MessagePlace::middle && packet.sight == Sight::next;
+  if (!repairs_.empty() && !may_be_in_a_run) expire(packet.ns, done);
   if (packet.sight == Sight::repeat) return on_repeat(open, packet);
   if (packet.sight == Sight::late) return on_late(open, packet, holes, done);
   if (starts_message(packet.traits.place)) interrupt(open, packet.sight, done);

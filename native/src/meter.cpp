@@ -39,9 +39,16 @@ MeterConfig checked(const MeterConfig& config) {
   return config;
 }
 
-MessagePacket message_packet(const PacketRecord& packet, const PsnSighting& sighting) {
-  return {packet.ns,     sighting.position,    sighting.sight,   opcode_traits(packet.opcode),
-          packet.opcode, packet.payload_bytes, packet.dma_bytes, packet.immediate};
+MessagePacket message_packet(const PacketRecord& packet, const PsnSighting& sighting, std::uint32_t life) {
+  return {packet.ns,
+          sighting.position,
+          sighting.sight,
+          opcode_traits(packet.opcode),
+          packet.opcode,
+          packet.payload_bytes,
+          packet.dma_bytes,
+          packet.immediate,
+          static_cast<std::uint16_t>(life)};
 }
 
 }  // namespace
@@ -147,7 +154,8 @@ void Meter::on_boundary(std::uint32_t slot, const PacketRecord& packet, const Ps
   }
   if (first_sight) mark_request(slot, packet, traits);
   if (is_message) {
-    cold.messages.on_packet(flow.message, message_packet(packet, sighting), cold.psns.holes(), done_);
+    cold.messages.on_packet(flow.message, message_packet(packet, sighting, cold.record.lives), cold.psns.holes(),
+                            done_);
   } else if (sighting.sight == Sight::next || sighting.sight == Sight::ahead) {
     cold.messages.interrupt(flow.message, sighting.sight, done_);
   }
@@ -158,6 +166,7 @@ void Meter::on_boundary(std::uint32_t slot, const PacketRecord& packet, const Ps
     atomic.first = sighting.position;
     atomic.payload_bytes = packet.payload_bytes;
     atomic.opcode = packet.opcode;
+    atomic.life = static_cast<std::uint16_t>(cold.record.lives);
     record_control(slot, atomic);
   }
 }
@@ -184,7 +193,8 @@ void Meter::on_response(std::uint32_t slot, const PacketRecord& packet, std::int
   } else {
     count_sighting(slot, packet, sighting);
   }
-  stream.messages.on_packet(stream.message, message_packet(packet, sighting), stream.psns.holes(), done_);
+  stream.messages.on_packet(stream.message, message_packet(packet, sighting, cold.record.lives), stream.psns.holes(),
+                            done_);
   record_messages(slot);
   if (traits.place != MessagePlace::middle) acknowledge_up_to(slot, packet.psn, packet.ns, starts);
 }

@@ -118,8 +118,7 @@ void Meter::record_message(std::uint32_t slot, const OpenMessage& message) {
   }
   keep(current_.messages,
        MessageRecord{message.start_ns, message.last_ns, bytes, cold.record.flow, psn_of(message.first), message.packets,
-                     message.immediate, message.opcode, message.flags, static_cast<std::uint16_t>(cold.record.lives),
-                     message.longest_gap_ns});
+                     message.immediate, message.opcode, message.flags, message.life, message.longest_gap_ns});
 }
 
 void Meter::record_control(std::uint32_t slot, const OpenMessage& message) {
@@ -127,7 +126,7 @@ void Meter::record_control(std::uint32_t slot, const OpenMessage& message) {
   record.controls += 1;
   keep(current_.controls, ControlRecord{message.start_ns, record.flow, psn_of(message.first),
                                         static_cast<std::uint32_t>(message.payload_bytes), message.immediate,
-                                        message.opcode, message.flags, static_cast<std::uint16_t>(record.lives), 0});
+                                        message.opcode, message.flags, message.life, 0});
 }
 
 // Bursts of a flow with no more than twice the gap between them become one, until there is room again.

@@ -67,7 +67,7 @@ TEST("packets of a message that never ends stop at the largest count, in runs an
   open.flags = pulse::kMessageNoEnd;
   std::vector<pulse::OpenMessage> done;
   const pulse::OpcodeTraits traits = pulse::opcode_traits(kWriteMiddle);
-  tracker.on_packet(open, {1, open.last + 1, pulse::Sight::next, traits, kWriteMiddle, 900, 0, 0}, {}, done);
+  tracker.on_packet(open, {1, open.last + 1, pulse::Sight::next, traits, kWriteMiddle, 900, 0, 0, 0}, {}, done);
   CHECK_EQ(open.packets, kMax32);
 }
 

@@ -51,8 +51,9 @@ class Message:
     immediate: int | None = None
     repeated: bool = False
     longest_gap: int = 0
+    life: int = 0
 
-    def record(self, flow: int, life: int) -> tuple[Any, ...]:
+    def record(self, flow: int) -> tuple[Any, ...]:
         flags = (
             (0 if self.has_start else MessageFlag.NO_START)
             | (0 if self.has_end else MessageFlag.NO_END)
@@ -62,7 +63,7 @@ class Message:
         )
         size = self.payload if self.length is None else self.length
         return (self.start_ns, self.last_ns, size, flow, self.first % WRAP, self.packets, self.immediate or 0,
-                self.opcode, int(flags), life % 65536, self.longest_gap)  # fmt: skip
+                self.opcode, int(flags), self.life % 65536, self.longest_gap)  # fmt: skip
 
 
 @dataclass
@@ -138,8 +139,8 @@ def start(message: Message, packet: dict[str, int]) -> None:
         message.length = packet["dma_bytes"]
 
 
-def begin(packet: dict[str, int], position: int, place: str, sight: str) -> Message:
-    message = Message(position, position, packet["opcode"], packet["ns"], packet["ns"], False)
+def begin(packet: dict[str, int], position: int, place: str, sight: str, life: int) -> Message:
+    message = Message(position, position, packet["opcode"], packet["ns"], packet["ns"], False, life=life)
     if place in ("first", "only"):
         start(message, packet)
     touch(message, packet, position, place, sight)
@@ -232,7 +233,9 @@ class ReferenceMeter:
         elif sight in ("next", "ahead"):
             self.interrupt(flow, space, sight)
         if opcode in ATOMICS and sight != "repeat":
-            self.control(flow, Message(position, position, opcode, packet["ns"], packet["ns"], True, True))
+            atomic = Message(position, position, opcode, packet["ns"], packet["ns"], True, True)
+            atomic.life = flow.lives
+            self.control(flow, atomic)
 
     def response(self, flow: Flow, packet: dict[str, Any], idle: int) -> None:
         space, place = flow.responses, RESPONSES[packet["opcode"]]
@@ -286,7 +289,7 @@ class ReferenceMeter:
     def message(
         self, flow: Flow, space: PsnSpace, packet: dict[str, Any], position: int, place: str, sight: str
     ) -> None:
-        if place != "middle":
+        if place != "middle" or sight != "next":
             too_old = packet["ns"] - REPAIR_NS
             for old in [m for m in space.unfinished if not m.open and m.last_ns < too_old]:
                 self.record(flow, space, old)
@@ -304,7 +307,7 @@ class ReferenceMeter:
         if growing:
             touch(growing[0], packet, position, place, sight)
         else:
-            growing = [begin(packet, position, place, sight)]
+            growing = [begin(packet, position, place, sight, flow.lives)]
             space.unfinished.append(growing[0])
         if growing[0].has_end:
             growing[0].open = False
@@ -323,7 +326,7 @@ class ReferenceMeter:
         holding: list[Message],
     ) -> None:
         if place == "only":
-            self.record(flow, space, begin(packet, position, place, "late"))
+            self.record(flow, space, begin(packet, position, place, "late", flow.lives))
             return
         below = [m for m in space.unfinished if m.last < position and not m.has_end]
         above = [m for m in space.unfinished if m.first > position and not m.has_start]
@@ -337,7 +340,7 @@ class ReferenceMeter:
                 start(owners[0], packet)
             touch(owners[0], packet, position, place, "late")
         else:
-            fresh = begin(packet, position, place, "late")
+            fresh = begin(packet, position, place, "late", flow.lives)
             fresh.open = False
             space.unfinished.append(fresh)
             self.bound(flow, space, fresh)
@@ -367,11 +370,11 @@ class ReferenceMeter:
             self.control(flow, message)
             return
         flow.counts["messages"] += message.has_end
-        self.messages.append(message.record(flow.number, flow.lives))
+        self.messages.append(message.record(flow.number))
 
     def control(self, flow: Flow, message: Message) -> None:
         flow.counts["controls"] += 1
-        record = message.record(flow.number, flow.lives)
+        record = message.record(flow.number)
         flags = record[8]
         self.controls.append((message.start_ns, flow.number, record[4], message.payload, record[6],
                               message.opcode, flags, record[9], 0))  # fmt: skip

@@ -37,7 +37,7 @@ def build_html(analysis: Analysed, origin: Origin) -> str:
     """The page of an analysis."""
     report = report_of(analysis)
     first = sentence(analysis.health, analysis.verdicts, analysis.missing, len(analysis.jobs))
-    body: list[Part] = [headline(report, f"{first[:1].upper()}{first[1:]}."), _contents(report)]
+    body: list[Part] = [headline(report, f"{first}."), _contents(report)]
     body += _verdicts_and_jobs(analysis, report)
     body += [data_quality(report), reproduce(report, origin.command, origin.version, origin.made_ns)]
     body.append(download(report))

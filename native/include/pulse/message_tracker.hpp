@@ -31,6 +31,7 @@ struct OpenMessage {
   std::uint32_t immediate = 0;
   std::uint8_t opcode = 0;
   std::uint8_t flags = 0;  // MessageFlag; NO_START and NO_END say what is still missing
+  std::uint16_t life = 0;  // of the flow when it began: a response outlives a restart of the requests beside it
 
   [[nodiscard]] bool holds(PsnPosition position) const noexcept {
     return packets != 0 && first <= position && position <= last;
@@ -51,6 +52,7 @@ struct MessagePacket {
   std::uint32_t payload_bytes;
   std::uint32_t message_bytes;  // RETH.DMALen
   std::uint32_t immediate;
+  std::uint16_t life;
 };
 
 // Messages waiting for missing packets, and the rules around them. The one open

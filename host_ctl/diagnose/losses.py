@@ -30,6 +30,7 @@ _SURE = 0.8
 _BY_CHANCE = 0.01
 _NAMED = 2
 _WHOLE = "all"
+_UNDER_WAY_NS = 1_000_000  # of what a sender has under way when it is refused, at the most
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +129,33 @@ def _missed(traffic: Traffic, job: Job) -> tuple[Counter[Pair], NDArray[np.int64
                 index = traffic.endpoints[endpoint].series
                 if index is None or flow is None:
                     continue
-                events = traffic.series[index].events
-                chosen = events[(events["flow"] == flow) & (events["kind"] == EventKind.NAK_SEQUENCE)]
+                chosen = _missing_said(traffic.series[index].events, flow)
                 clock = traffic.clocks[index]
                 start = clock.to_common(chosen["start_ns"])
                 counts.append(int(chosen["count"][start >= begin].sum()))
                 times += [start[start >= begin], clock.to_common(chosen["end_ns"])[start >= begin]]
             found[pair] += max(counts)
     return found, np.concatenate(times)
+
+
+def _missing_said(events: Table, flow: int) -> Table:
+    """The answers of a flow that packets are missing (NAK), but for those that follow a refusal.
+
+    A receiver that is not ready (RNR) drops what arrived and all that is under way behind it, and may call
+    that missing; nothing was lost on the way. A run of refusals tells the PSN of its first.
+    """
+    mine = events[events["flow"] == flow]
+    said = mine[mine["kind"] == EventKind.NAK_SEQUENCE]
+    refused = mine[mine["kind"] == EventKind.RNR]
+    if not len(refused):
+        return said
+    before = refused[
+        np.clip(np.searchsorted(refused["start_ns"], said["start_ns"], side="right") - 1, 0, None)
+    ]
+    follows = (said["start_ns"] >= before["start_ns"]) & (
+        said["start_ns"] <= before["end_ns"] + _UNDER_WAY_NS
+    )
+    return said[~follows]
 
 
 def _first_whole_unit(job: Job) -> int:

@@ -42,7 +42,7 @@ def congested_transfers(traffic: Traffic) -> NDArray[np.bool_]:
     for number, link in enumerate(traffic.links):
         rows = slice(int(first[number]), int(first[number + 1]))
         for endpoint, flow, kind in (
-            (link.src, link.granted_flow, EventKind.CNP),
+            (link.src, link.answered_flow, EventKind.CNP),
             (link.dst, link.receiver_flow, EventKind.ECN_CE),
         ):
             series = traffic.endpoints[endpoint].series

@@ -121,7 +121,7 @@ def _missed(traffic: Traffic, job: Job) -> tuple[Counter[Pair], NDArray[np.int64
     for number in job.links:
         link = traffic.links[number]
         for pair, views in (
-            ((link.src, link.dst), ((link.src, link.granted_flow), (link.dst, link.granting_flow))),
+            ((link.src, link.dst), ((link.src, link.answered_flow), (link.dst, link.answering_flow))),
             ((link.dst, link.src), ((link.dst, link.receiver_flow), (link.src, link.sender_flow))),
         ):
             counts = [0]
@@ -144,18 +144,15 @@ def _missing_said(events: Table, flow: int) -> Table:
     A receiver that is not ready (RNR) drops what arrived and all that is under way behind it, and may call
     that missing; nothing was lost on the way. A run of refusals tells the PSN of its first.
     """
-    mine = events[events["flow"] == flow]
-    said = mine[mine["kind"] == EventKind.NAK_SEQUENCE]
-    refused = mine[mine["kind"] == EventKind.RNR]
+    mine = events["flow"] == flow
+    said: Table = events[mine & (events["kind"] == EventKind.NAK_SEQUENCE)]
+    refused = events[mine & (events["kind"] == EventKind.RNR)]
     if not len(refused):
         return said
-    before = refused[
-        np.clip(np.searchsorted(refused["start_ns"], said["start_ns"], side="right") - 1, 0, None)
-    ]
-    follows = (said["start_ns"] >= before["start_ns"]) & (
-        said["start_ns"] <= before["end_ns"] + _UNDER_WAY_NS
-    )
-    return said[~follows]
+    at = np.searchsorted(refused["start_ns"], said["start_ns"], side="right") - 1
+    since = said["start_ns"] - refused["end_ns"][np.maximum(at, 0)]
+    kept: Table = said[(at < 0) | (since > _UNDER_WAY_NS)]
+    return kept
 
 
 def _first_whole_unit(job: Job) -> int:

@@ -19,10 +19,9 @@ from dpu_app.wire.records import MessageFlag
 from host_ctl.align.clock import Alignment, NicClock
 from host_ctl.ingest.local import address_text, packed_address
 from host_ctl.ingest.series import NicSeries, Table
+from host_ctl.reconstruct.credits import MISSING as MISSING
+from host_ctl.reconstruct.credits import find_granting, match_credits
 from host_ctl.reconstruct.pairing import SEND, FlowKey, View, pair_links
-
-MISSING = np.int64(np.iinfo(np.int64).min)
-"""A time that no capture shows."""
 
 UNSEEN = "ip:"
 """Begins the name of an endpoint that no capture was taken at; its address follows."""
@@ -74,7 +73,8 @@ class Link:
     """One direction of one connection: the queue pair ``dest_qpn`` of ``dst`` as written to by ``src``.
 
     ``sender_flow`` and ``receiver_flow`` are the flow's index in the series of either end, or None;
-    ``granting_flow`` and ``granted_flow`` those of the credits' flow at the receiver and at the sender.
+    ``answering_flow`` and ``answered_flow`` those of the connection's other way at the receiver and at the
+    sender, ``granting_flow`` and ``granted_flow`` those of the credits' flow, mostly the same.
     ``credits`` counts the credits seen for it; ``unused_credits`` those granted after its last message.
     """
 
@@ -83,6 +83,8 @@ class Link:
     dest_qpn: int
     sender_flow: int | None
     receiver_flow: int | None
+    answering_flow: int | None
+    answered_flow: int | None
     granting_flow: int | None
     granted_flow: int | None
     edge: int
@@ -132,19 +134,21 @@ def join_traffic(series: Sequence[NicSeries], alignment: Alignment) -> Traffic:
     endpoints, by_address = _endpoints(series)
     views = _collect_views(series, alignment, by_address)
     reverse = pair_links(views)
+    granting = find_granting(views, reverse)
+    grants = set(granting.values())
     links: list[Link] = []
     edges: dict[tuple[int, int], int] = {}
     transfers: list[Table] = []
     credits_out: list[Table] = []
     for key in sorted(views):
         tx, rx = views[key]
-        data = _join_data(tx, rx, small_is_data=not _carries_credits(key, views, reverse))
+        data = _join_data(tx, rx, small_is_data=not (key in grants or _beside_data(key, views, reverse)))
         if not len(data):
             continue
         src, dst = by_address[key[0]], by_address[key[1]]
         edge = edges.setdefault((src, dst), len(edges))
-        granted = _credits_for(key, views, reverse)
-        unused = match_credits(data, granted)
+        granted = _credits_of(granting.get(key), views)
+        unused = match_credits(data, send_start(data), arrival(data), granted)
         data["link"], data["edge"] = len(links), edge
         granted["link"] = len(links)
         links.append(
@@ -154,8 +158,10 @@ def join_traffic(series: Sequence[NicSeries], alignment: Alignment) -> Traffic:
                 dest_qpn=key[2],
                 sender_flow=tx.flow if tx else None,
                 receiver_flow=rx.flow if rx else None,
-                granting_flow=_flow_of(views, reverse.get(key), 0),
-                granted_flow=_flow_of(views, reverse.get(key), 1),
+                answering_flow=_flow_of(views, reverse.get(key), 0),
+                answered_flow=_flow_of(views, reverse.get(key), 1),
+                granting_flow=_flow_of(views, granting.get(key, reverse.get(key)), 0),
+                granted_flow=_flow_of(views, granting.get(key, reverse.get(key)), 1),
                 edge=edge,
                 credits=len(granted),
                 unused_credits=unused,
@@ -269,7 +275,7 @@ def _has_bulk(pair: tuple[View | None, View | None]) -> bool:
     return any(view is not None and len(view.bulk) for view in pair)
 
 
-def _carries_credits(
+def _beside_data(
     key: FlowKey,
     views: dict[FlowKey, tuple[View | None, View | None]],
     reverse: dict[FlowKey, FlowKey],
@@ -309,17 +315,11 @@ def _join_data(tx: View | None, rx: View | None, *, small_is_data: bool) -> Tabl
     return out
 
 
-def _credits_for(
-    key: FlowKey,
-    views: dict[FlowKey, tuple[View | None, View | None]],
-    reverse: dict[FlowKey, FlowKey],
-) -> Table:
-    """The credits granted to a flow: small writes of its connection's other direction, in order."""
-    other = reverse.get(key)
-    out = np.empty(0, CREDIT)
-    if other is None or not _carries_credits(other, views, reverse):
-        return out
-    posted, seen = views[other]  # the credit's sender is the data's receiver
+def _credits_of(key: FlowKey | None, views: dict[FlowKey, tuple[View | None, View | None]]) -> Table:
+    """The credits that a flow grants, in order: its small writes."""
+    if key is None:
+        return np.empty(0, CREDIT)
+    posted, seen = views[key]  # the credit's sender is the data's receiver
     joined = _join_data(_only_small(posted), _only_small(seen), small_is_data=True)
     out = np.zeros(len(joined), CREDIT)
     out["tx"], out["rx"] = joined["tx_start"], joined["rx_start"]
@@ -331,30 +331,3 @@ def _only_small(view: View | None) -> View | None:
     if view is None:
         return None
     return replace(view, bulk=np.empty(0, SEND))
-
-
-def match_credits(data: Table, granted: Table) -> int:
-    """Write the times of each message's credit into ``data``; return how many credits stay unused.
-
-    The k-th message uses the k-th credit, or every m-th message one credit when a credit covers m
-    messages. A capture that begins in mid-job has missed some credits: causality (no message before its
-    credit) tells how many. Where the counts fit no such rule the messages stay without a credit.
-    """
-    if not len(granted) or not len(data):
-        return 0
-    ratio = len(data) / len(granted)
-    per_credit = max(1, round(ratio))
-    start = send_start(data)
-    known = np.sort(np.where(granted["rx"] != MISSING, granted["rx"], granted["tx"]))
-    # Credits are granted ahead, never taken back: at each send, how many had been granted?
-    needed = np.arange(len(data)) // per_credit
-    spare = np.searchsorted(known, start, side="right") - 1 - needed
-    shift = min(0, int(spare.min()))
-    slots_ahead = len(granted) - (len(data) + per_credit - 1) // per_credit - shift
-    if abs(ratio - per_credit) > 0.2 and slots_ahead > max(64, len(granted) // 4):
-        return 0
-    index = needed + shift
-    usable = (index >= 0) & (index < len(granted))
-    data["credit_tx"][usable] = granted["tx"][index[usable]]
-    data["credit_rx"][usable] = granted["rx"][index[usable]]
-    return max(0, len(granted) - 1 - int(index[-1]))

@@ -99,7 +99,7 @@ def traffic(nodes: int, sends: dict[tuple[int, int], Sequence[tuple[int, int]]])
         rows["tx_end"], rows["rx_start"] = (when[:, 0] + when[:, 1]) // 2, (when[:, 0] + when[:, 1]) // 2
         rows["credit_tx"] = rows["credit_rx"] = MISSING
         parts.append(rows)
-        links.append(Link(*pair, 16 + index, None, None, None, None, index, 0, 0))
+        links.append(Link(*pair, 16 + index, None, None, None, None, None, None, index, 0, 0))
     return Traffic(
         endpoints=tuple(Endpoint(f"node{n}", None, (address(n),), None) for n in range(nodes)),
         series=(),

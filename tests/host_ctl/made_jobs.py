@@ -86,7 +86,7 @@ def traffic_of(
         series=tuple(own),
         clocks=(clock,) * nodes,
         links=tuple(
-            Link(*pair, 16 + i, None, None, None, None, edges.index(pair), 0, 0)
+            Link(*pair, 16 + i, None, None, None, None, None, None, edges.index(pair), 0, 0)
             for i, pair in enumerate(links)
         ),
         edges=tuple(edges),

@@ -23,6 +23,8 @@ _AT_LEAST = 4
 _STEADY = 0.5
 _ONLY = 0.9
 _SENDS = 0.25
+_COMPARABLE = 0.3
+_HALF = 0.5
 
 
 def host_cause(
@@ -43,12 +45,13 @@ def host_cause(
     in_all = float(np.median(sends.sum(axis=1)))
     at_computing = float(np.median(sends[:, _computing(replay, members)].sum(axis=1)))
     computing = at_computing >= max(_MOST * in_all, min(_SENDS * total, _MOST * excess_ns))
+    alike = _most_late_alike(replay, members, np.median(sends, axis=0))
     evidence = (
         Evidence("late_places", float(few), float(len(steady)), "messages"),
         Evidence("steady_lateness", float(steady.sum()) / total, None, "share"),
     )
     few_places = few <= max(_AT_LEAST, _FEW_PLACES * len(steady)) and steady.sum() >= _FEW * total
-    if computing or few_places:
+    if (computing or few_places) and not alike:
         if _only_at_begin(replay, members, np.median(sends, axis=0) if computing else steady):
             return "input_stall", "it is late at the begin of iterations only, on time after that", evidence
         return "compute_slow", "it had its input and its credit and still sent late", evidence
@@ -59,6 +62,14 @@ def host_cause(
             evidence,
         )
     return "receiver_slow", "it starts on time and is slow with every message that it gets", evidence
+
+
+def _most_late_alike(replay: Replay, members: Sequence[int], steady: NDArray[np.float64]) -> bool:
+    """Whether most messages that a machine sends are late, those that it only passes on as well."""
+    used = np.unique(_columns(replay, members, np.flatnonzero(np.isin(replay.src, members))))
+    passed_on = np.setdiff1d(used, _computing(replay, members))
+    late = steady > _COMPARABLE * steady.max(initial=0.0)
+    return len(passed_on) >= _AT_LEAST and min(late[used].mean(), late[passed_on].mean()) >= _HALF
 
 
 def _late_by_place(

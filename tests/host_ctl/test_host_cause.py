@@ -209,3 +209,20 @@ def test_the_cause_does_not_depend_on_how_late_all_is(seed: int, factor: int) ->
 
 def test_who_is_never_late_shows_no_lateness() -> None:
     assert figures(job())["steady_lateness"] == 0
+
+
+def test_lateness_with_what_is_passed_on_as_well_as_with_what_is_computed_is_a_slow_receiver() -> None:
+    computing = tuple(range(0, PLACES, 4))
+    made = job(computing)
+    make_late(made, 1, range(ITERATIONS), range(PLACES))
+    assert cause(made, excess_ns=LATE) == "receiver_slow"
+    made = job(computing)
+    make_late(made, 1, range(ITERATIONS), computing)
+    assert cause(made, excess_ns=LATE) == "compute_slow"
+
+
+def test_few_messages_that_are_all_late_are_no_few_places() -> None:
+    made = grid(RING, ITERATIONS, 6)
+    made.computes[made.place == 0] = True
+    make_late(made, 1, range(ITERATIONS), range(1, 6))
+    assert cause(made, excess_ns=LATE) == "receiver_slow"

@@ -7,6 +7,8 @@ together, between NICs that have nothing to do with each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from host_ctl.attribute.charges import Charge
@@ -18,6 +20,7 @@ Edge = tuple[int, int]
 _COMPARABLE = 0.5
 _DOMINANT = 0.7
 _MIN_OUTSIDE = 3
+_SEVERAL = 2
 
 
 def slow_edges(charges: Table, job: Job, inside: tuple[int, int]) -> dict[Edge, float]:
@@ -51,6 +54,17 @@ def slow_with(member: int, feature: str, excess: dict[Edge, float]) -> tuple[Edg
     if not apart or any(x >= _COMPARABLE * own[worst] and _meets(e, worst) for e, x in excess.items()):
         return ()
     return (worst, *sorted(apart))
+
+
+def slow_both_ways(edges: Sequence[Edge]) -> tuple[int, ...]:
+    """The NICs that slow edges enter and leave, if all of these do so at one of several such NICs.
+
+    Flows that collide share an uplink or a downlink. All ways through a switch are slow when the switch is,
+    for every NIC at it.
+    """
+    hubs = {a for a, _ in edges} & {b for _, b in edges}
+    covered = all(a in hubs or b in hubs for a, b in edges)
+    return tuple(sorted(hubs)) if covered and len(hubs) >= _SEVERAL else ()
 
 
 def _meets(edge: Edge, other: Edge) -> bool:

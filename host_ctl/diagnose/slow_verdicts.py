@@ -14,6 +14,7 @@ from host_ctl.diagnose.decide import Shift
 from host_ctl.diagnose.ends import EdgeEnds, Side, congested_share, slow_end
 from host_ctl.diagnose.host_cause import host_cause
 from host_ctl.diagnose.queues import Queue
+from host_ctl.diagnose.shared_path import slow_both_ways
 from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Scope, Verdict
 from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.jobs import Job
@@ -185,6 +186,11 @@ def _shared_path_verdict(case: SlowCase, traffic: Traffic, job: Job, features: F
         Evidence("slow_transfer", case.shift.value_ns / 1e3, case.shift.usual_ns / 1e3, "us"),
         Evidence("edges_slow_together", float(len(case.shared)), 1.0, "edges"),
     )
+    hubs = slow_both_ways(case.shared)
+    if hubs:
+        ports = ", ".join(traffic.endpoints[n].name for n in hubs)
+        reason = f"messages to {ports} and from there are long under way, as through a slow switch"
+        return _finish(case, job, "switch_port", "path", None, None, (), evidence, reason)
     reason = f"messages {names} are long under way at the same time, and only the network joins them"
     return _finish(case, job, "path_collision", "path", None, None, (), evidence, reason)
 

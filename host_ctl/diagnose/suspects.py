@@ -24,6 +24,7 @@ from host_ctl.reconstruct.jobs import Job
 Feature = Literal["host", "port", "egress", "ingress", "receiver", "path"]
 
 _UPPER = 0.8
+_SOME = 0.1
 _COMPARABLE = 1 / 3  # flows on one path get equal rates, but one may wait for the other half of the time
 
 
@@ -105,7 +106,9 @@ def _per_iteration(replay: Replay, excess: NDArray[np.int64]) -> NDArray[np.floa
 
 def _paths(replay: Replay, job: Job, least_ns: float, fewest: int) -> list[Suspect]:
     """The edges that are about as slow as the slowest, if they have no NIC in common: they share a path."""
-    edges = np.unique(np.stack([replay.src, replay.dst]), axis=1).T
+    edges, messages = np.unique(np.stack([replay.src, replay.dst]), axis=1, return_counts=True)
+    # A barrier reaches many that exchange nothing else.
+    edges = edges.T[messages >= _SOME * messages.max(initial=0)]
     upper = {}
     for src, dst in edges.tolist():
         lost = _slowness(replay, (replay.src == src) & (replay.dst == dst))

@@ -80,6 +80,7 @@ def mend(traffic: Traffic) -> tuple[Traffic, Table]:
             if runs is not None:
                 _extend(table, runs, end)
         parts.append(_repairs(number, int(first_row[number]), table, sent, got))
+        _wait_for_receiver(table, sent, got, _refusals(traffic, number))
         parts.append(_credit_repairs(traffic, number, int(first_row[number]), table))
     repairs = np.concatenate(parts) if parts else np.empty(0, REPAIR)
     return replace(traffic, transfers=transfers), repairs[np.argsort(repairs["start"], kind="stable")]
@@ -131,6 +132,38 @@ def _extend(table: Table, runs: _Runs, column: str) -> None:
         known = part[column] != MISSING
         # Repeats of one run leave in order; each transfer in it ends by the end of the run at the latest.
         part[column][known] = np.maximum(part[column][known], runs.start[k])
+
+
+def _refusals(traffic: Traffic, number: int) -> NDArray[np.int64]:
+    """When the receiver of a link said that it is not ready (RNR), as its sender saw that (common ns)."""
+    link = traffic.links[number]
+    series = traffic.endpoints[link.src].series
+    if series is None or link.answered_flow is None:
+        return np.empty(0, np.int64)
+    events = traffic.series[series].events
+    refused = events[(events["flow"] == link.answered_flow) & (events["kind"] == EventKind.RNR)]
+    return np.sort(traffic.clocks[series].to_common(refused["end_ns"]))
+
+
+def _wait_for_receiver(
+    table: Table, sent: _Runs | None, got: _Runs | None, refused: NDArray[np.int64]
+) -> None:
+    """A transfer that was refused is under way from when it was sent again; until then it waited for credit.
+
+    Of a run of repeats that were refused in between only the end is known to have been taken.
+    """
+    for runs, start, credit in ((sent, "tx_start", "credit_rx"), (got, "rx_start", "credit_tx")):
+        if runs is None or not len(refused):
+            continue
+        at = np.searchsorted(table["position"], runs.position, side="right") - 1
+        again = refused[np.maximum(np.searchsorted(refused, runs.end, side="right") - 1, 0)] > runs.start
+        sent_again = np.where(again, runs.end, runs.start)
+        before = np.searchsorted(refused, sent_again, side="right")
+        for k in np.flatnonzero((at >= 0) & ~runs.late):
+            row = table[at[k] : at[k] + 1]
+            first = row[start][0]
+            if first != MISSING and before[k] > np.searchsorted(refused, first, side="left"):
+                row[start] = row[credit] = max(first, sent_again[k])
 
 
 def _credit_repairs(traffic: Traffic, number: int, first_row: int, table: Table) -> Table:

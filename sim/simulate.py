@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from pulse_native import PacketBatch
 from pulse_native._sim import SentStamp, Sightings, Simulation, Tap, TapMode
@@ -52,6 +52,13 @@ class TimedSink(Sink, Protocol):
 
     def reach(self, now_ns: int) -> None:
         """What was captured until ``now_ns``, but for the last milliseconds, has been taken."""
+
+
+@runtime_checkable
+class HeaderSink(Sink, Protocol):
+    """A sink that reads headers alone: its packets get no ICRC."""
+
+    headers_only: ClassVar[Literal[True]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +194,7 @@ def _with_taps(
     longest_stretch_ns: int,
 ) -> tuple[int, ...]:
     """The engine runs in this thread, taps and sink in another, a few stretches behind."""
-    taps = make_taps(setting)
+    taps = make_taps(setting, checksums=not isinstance(sink, HeaderSink))
     waiting: queue.Queue[tuple[Sightings, int] | None] = queue.Queue(_STRETCHES_AHEAD)
     failures: list[BaseException] = []
     given_up = threading.Event()
@@ -232,8 +239,8 @@ def _with_taps(
     return tuple(tap.lost for tap in taps.values())
 
 
-def make_taps(setting: Setting) -> dict[int, Tap]:
-    """The tap of every NIC that is captured, by the NIC's number."""
+def make_taps(setting: Setting, *, checksums: bool = True) -> dict[int, Tap]:
+    """The tap of every captured NIC, by the NIC's number; without ``checksums`` packets have no ICRC."""
     world = setting.world
     scenario = world.scenario
     network, capture = scenario.network, scenario.capture
@@ -243,6 +250,7 @@ def make_taps(setting: Setting) -> dict[int, Tap]:
         "ipv6": network.ipv6,
         "migration_bit": bool(stream(scenario.seed, "style").random() < 0.5),
         "type_of_service": network.tos,
+        "checksums": checksums,
     }
     common = stamp_noise(scenario.clock) | {
         "mode": _TAP_MODES[capture.kind],

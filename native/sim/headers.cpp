@@ -204,7 +204,7 @@ void FrameWriter::append(const PacketRun& run, std::uint32_t packet, bool receiv
   } else if (captured.size() > kTemplateBytes) {
     std::memset(captured.data() + kTemplateBytes, style_.payload_byte, captured.size() - kTemplateBytes);
   }
-  if (captured_bytes + kIcrcBytes + frame.pad_bytes > frame.wire_bytes) {
+  if (style_.checksums && captured_bytes + kIcrcBytes + frame.pad_bytes > frame.wire_bytes) {
     write_tail(captured, headers, frame);
   }
 }

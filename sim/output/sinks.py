@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import IO
+from typing import IO, ClassVar, Literal
 
 from dpu_app.meter.metering import Metering, MeteringConfig
 from dpu_app.wire.frame import CaptureKind, CaptureMode, ClockInfo, Frame, NicIdentity, encode_frame
@@ -47,9 +47,10 @@ class _Files:
             path.rename(path.with_name(path.name.removesuffix(_PARTIAL)))
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove what was written, whole or not."""
         for path in self.partial.values():
             path.unlink(missing_ok=True)
+            path.with_name(path.name.removesuffix(_PARTIAL)).unlink(missing_ok=True)
 
 
 class PcapSink:
@@ -138,6 +139,8 @@ class SoftwareDpu:
 
 class FrameSink:
     """One file of frames per captured NIC in a folder; ``names`` by the NIC's number."""
+
+    headers_only: ClassVar[Literal[True]] = True
 
     def __init__(self, setting: Setting, out: Path, options: DpuOptions | None = None) -> None:
         self.names = file_names(setting, SUFFIX)

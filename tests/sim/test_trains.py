@@ -147,9 +147,10 @@ def test_single_packets_of_a_train_get_lost_as_often_as_packets_alone(place: Act
 
 
 @pytest.mark.parametrize("train", [32, 64])
-def test_without_credits_an_even_all_to_all_agrees_within_a_thousandth(small, train: int) -> None:
+def test_without_credits_an_even_all_to_all_agrees_within_four_thousandths(small, train: int) -> None:
     job = JobSpec(_MACHINES, Workload.MOE, 6, 1 << 23, 40 * MS, layers=2)
     stack = StackSpec(credit_policy=CreditPolicy.NONE, credit_style=CreditStyle.NONE)
     single, trains = _pair(small, train, jobs=(job,), stack=stack)
-    # Nothing small can be held up by a train, so that only the order in which peers are served differs.
-    assert sum(trains.iterations_ms) == pytest.approx(sum(single.iterations_ms), rel=0.001)
+    # Nothing small can be held up by a train. The order in which peers are served differs, and where two
+    # trains meet at a port one waits for the other, once.
+    assert sum(trains.iterations_ms) == pytest.approx(sum(single.iterations_ms), rel=0.004)

@@ -108,6 +108,7 @@ WireStyle style_of(const py::dict& values) {
   set(values, "type_of_service", style.type_of_service);
   set(values, "partition_key", style.partition_key);
   set(values, "payload_byte", style.payload_byte);
+  set(values, "checksums", style.checksums);
   return style;
 }
 

@@ -107,8 +107,8 @@ bool Network::weave(std::uint32_t number) {
 
 // How many packets of an end may travel as one now.
 std::uint32_t Network::train_limit(std::uint32_t end) const {
-  const std::uint32_t most = plan_.network.train_packets;
-  if (most == 1) return 1;
+  const std::uint32_t longest = plan_.network.train_packets;
+  if (longest == 1) return 1;
   const EndAddress& address = plan_.ends[end];
   const Nic& nic = nics_[address.nic];
   if (nic.loss_before_tap.probability > 0 || nic.loss_on_wire.probability > 0) return 1;
@@ -118,7 +118,8 @@ std::uint32_t Network::train_limit(std::uint32_t end) const {
     const Port& port = ports_[path.ports[hop]];
     if (port.loss.probability > 0 || port.contended_until_ps > events_.now() || port.paused) return 1;
   }
-  return most;
+  // A long train that left alone would be whole slots ahead of one that comes a moment later and shares the port.
+  return longest < kWeavesFrom ? longest : longest / 2;
 }
 
 bool Network::mid_train(const Nic& nic) const {
@@ -316,7 +317,7 @@ void Network::take_sightings(std::uint32_t number, std::vector<Sighting>& taken)
   const Picoseconds now = events_.now();
   std::vector<Sighting>& seen = nics_[number].sightings;
   std::vector<Sighting> open;  // still passing; a failure may cut it short
-  open.reserve(seen.size());   // the next stretch is likely as long
+  open.reserve(seen.size() + seen.size() / 4);  // the next stretch is likely as long
   std::erase_if(seen, [&](const Sighting& sighting) {
     const bool passing = sighting.first_ps + sighting.spacing_ps * (sighting.run.count - 1) > now;
     if (passing) open.push_back(sighting);

@@ -20,6 +20,7 @@ from sim.planning.world import START_NS, World
 from sim.spec import CaptureKind, FaultKind, FaultSpec, Scenario, SimulationError, TxStamp, Workload, stream
 
 _EVENTS_PER_STRETCH = 500_000
+_EVENTS_PER_NIC = 1_000  # of a stretch at least: every tap and meter has a look at each
 _LARGEST_STRETCH_NS = 50_000_000
 _STRETCHES_AHEAD = 2
 _TAP_MODES = {
@@ -169,7 +170,7 @@ def run(
 
     longest_stretch_ns = _LARGEST_STRETCH_NS if pacing is None else pacing.longest_stretch_ns
     if sink is None:
-        _advance(simulation, told, longest_stretch_ns)
+        _advance(simulation, told, longest_stretch_ns, len(setting.world.nics))
         lost: tuple[int, ...] = ()
     else:
         lost = _with_taps(simulation, setting, sink, told, longest_stretch_ns)
@@ -177,12 +178,13 @@ def run(
 
 
 def _advance(
-    simulation: Simulation, after_stretch: Callable[[Simulation], None], longest_stretch_ns: int
+    simulation: Simulation, after_stretch: Callable[[Simulation], None], longest_stretch_ns: int, nics: int
 ) -> None:
     """Run in stretches of bounded work, so that little waits in memory at any time."""
+    events = max(_EVENTS_PER_STRETCH, _EVENTS_PER_NIC * nics)
     goes_on = True
     while goes_on:
-        goes_on = simulation.advance(simulation.now_ns + longest_stretch_ns, _EVENTS_PER_STRETCH)
+        goes_on = simulation.advance(simulation.now_ns + longest_stretch_ns, events)
         after_stretch(simulation)
 
 
@@ -226,7 +228,7 @@ def _with_taps(
     worker = threading.Thread(target=work, name="taps")
     worker.start()
     try:
-        _advance(simulation, hand_over, longest_stretch_ns)
+        _advance(simulation, hand_over, longest_stretch_ns, len(taps))
     except BaseException:
         given_up.set()
         raise

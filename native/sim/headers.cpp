@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -155,6 +156,11 @@ void check_ends(std::span<const EndAddress> ends, std::size_t nics) {
 }
 
 }  // namespace
+
+ZeroPages::ZeroPages(std::size_t count)
+    : places_(static_cast<std::uint32_t*>(std::calloc(std::max<std::size_t>(count, 1), sizeof(std::uint32_t)))) {
+  if (places_ == nullptr) throw std::bad_alloc();
+}
 
 FrameWriter::FrameWriter(const WireStyle& style, std::span<const NicAddress> nics, std::span<const EndAddress> ends,
                          std::uint32_t snap_bytes)

@@ -11,6 +11,8 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import IO, ClassVar, Literal
 
+import numpy as np
+
 from dpu_app.meter.metering import Metering, MeteringConfig
 from dpu_app.wire.frame import CaptureKind, CaptureMode, ClockInfo, Frame, NicIdentity, encode_frame
 from dpu_app.wire.frame_file import SUFFIX, FrameFileWriter
@@ -22,6 +24,7 @@ from sim.simulate import Setting
 
 _PARTIAL = ".partial"
 _READING_NS = 250_000_000  # between readings of both clocks, as in a DPU's service
+_LEAST_FLOWS, _SPARE_FLOWS = 256, 4
 _SETTLE_NS = 20_000_000  # packets may come this much later than they were captured
 
 
@@ -103,6 +106,13 @@ class DpuOptions:
     told: Callable[[int, Frame, bytes], None] | None = None
 
 
+def _room_for_flows(setting: Setting, nic: NicInfo, most: int) -> int:
+    """A meter's room for flows, as far as the NIC has any: thousands of meters have to fit into memory."""
+    ends = setting.tables["ends"]
+    flows = int(np.count_nonzero((ends["nic"] == nic.number) | (ends["peer_nic"] == nic.number)))
+    return min(most, max(_LEAST_FLOWS, _SPARE_FLOWS * flows))
+
+
 class SoftwareDpu:
     """What a DPU would make of one NIC's packets; the meter and frames are those of a real one."""
 
@@ -111,9 +121,10 @@ class SoftwareDpu:
         mode = CaptureMode(CaptureKind(scenario.capture.kind.value), scenario.capture.sample_shift)
         boot_id = options.boot_id or f"sim-{scenario.seed}"
         self._clock = setting.clocks[nic.number]
-        self._metering = Metering(
-            identity_of(setting, nic), boot_id, mode, ClockInfo("free"), options.metering
+        config = replace(
+            options.metering, max_flows=_room_for_flows(setting, nic, options.metering.max_flows)
         )
+        self._metering = Metering(identity_of(setting, nic), boot_id, mode, ClockInfo("free"), config)
         every_ns = min(_READING_NS, options.metering.interval_ns // 4)
         self._readings = ClockReadings(self._clock, scenario.seed, nic.machine, nic.rail, every_ns)
 

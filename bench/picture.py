@@ -62,7 +62,7 @@ class RateSink:
 def colours(shares: NDArray[np.float64]) -> Pixels:
     """The picture as (NIC, bin, 3) bytes."""
     mixed = np.sqrt(shares[0])[..., None] * _SENT + np.sqrt(shares[1])[..., None] * _RECEIVED
-    return np.clip(mixed, 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(mixed, 0, 255), dtype=np.uint8)
 
 
 def report_picture(scenario: str, seed: int, path: Path) -> int:

@@ -106,10 +106,12 @@ def _parser() -> argparse.ArgumentParser:
         "--capture", choices=("messages", "trains"), default="messages", help="how it is simulated"
     )
     once.add_argument("--json", action="store_true", help="print the result as JSON")
-    picture = commands.add_parser("picture", help="one simulated iteration of all NICs as a PNG")
+    picture = commands.add_parser("picture", help="one simulated iteration of all NICs")
     picture.add_argument("scenario", help="a name of pulse sim list")
     picture.add_argument("--seed", type=int, default=1, help="seed of the scenario (%(default)s)")
-    picture.add_argument("--out", type=Path, required=True, metavar="FILE.png", help="file to write")
+    picture.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.svg", help="file to write, also .png"
+    )
     figures = commands.add_parser("figures", help="how each cause is recognised, a figure per cause")
     figures.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the SVG files")
     figures.add_argument("--cause", action="append", default=[], help="only this one; may be repeated")

@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """A picture of simulated traffic: one row per NIC, time to the right, brightness = share of the link rate.
 
-Sent packets are orange, received ones blue, both at once white; thin lines part the machines.
+Sent packets are orange, received ones blue, both at once white. Above is a whole iteration, below the part of
+it in which links are full.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.figures.style import TEXT, panels, save
 from pulse_native import PacketBatch
 from sim.output.records import records_of
 from sim.scenarios.catalogue import Order, build
 from sim.simulate import Setting, prepare, run
-from sim.spec import ClockSpec
+from sim.spec import ClockSpec, Scenario
 
-_ROW_PIXELS = 8
-_BINS = 1400
-_GAP_PIXELS = 4
+_BINS = 700
 _SENT = np.array([255, 150, 30])
 _RECEIVED = np.array([40, 120, 255])
-_LINE = 60
+_BUSY = 0.5  # share of all links from which on an iteration communicates in earnest
+_HEIGHT_IN = 6.0
 
 Pixels = NDArray[np.uint8]
 
@@ -59,36 +59,10 @@ class RateSink:
         return np.clip(self.bytes / self._link, 0.0, 1.0)
 
 
-def draw(shares: NDArray[np.float64], nics_per_machine: int) -> Pixels:
-    """The picture as (height, width, 3) bytes."""
-    _, nics, bins = shares.shape
-    rows: list[Pixels] = []
-    for nic in range(nics):
-        if nic % nics_per_machine == 0:
-            rows.append(np.full((_GAP_PIXELS, bins, 3), _LINE, dtype=np.uint8))
-        color = np.sqrt(shares[0, nic])[:, None] * _SENT + np.sqrt(shares[1, nic])[:, None] * _RECEIVED
-        row = np.clip(color, 0, 255).astype(np.uint8)
-        rows.append(np.repeat(row[None], _ROW_PIXELS - 1, axis=0))
-        rows.append(np.zeros((1, bins, 3), dtype=np.uint8))
-    return np.concatenate(rows)
-
-
-def write_png(path: Path, pixels: Pixels) -> None:
-    """Write an RGB picture as PNG (PNG specification, section 5)."""
-    height, width, _ = pixels.shape
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        checksum = zlib.crc32(kind + content)
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
-
-    lines = b"".join(b"\0" + pixels[y].tobytes() for y in range(height))
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(lines, 9))
-        + chunk(b"IEND", b"")
-    )
+def colours(shares: NDArray[np.float64]) -> Pixels:
+    """The picture as (NIC, bin, 3) bytes."""
+    mixed = np.sqrt(shares[0])[..., None] * _SENT + np.sqrt(shares[1])[..., None] * _RECEIVED
+    return np.asarray(np.clip(mixed, 0, 255), dtype=np.uint8)
 
 
 def report_picture(scenario: str, seed: int, path: Path) -> int:
@@ -99,9 +73,39 @@ def report_picture(scenario: str, seed: int, path: Path) -> int:
     steps = [step for of_rank in records.steps.values() for step in of_rank if step.step == wanted]
     if not steps or any(step.end_ns < 0 for step in steps):
         raise ValueError(f"scenario {scenario} has no whole iteration {wanted} to draw")
-    setting = prepare(made)
     begin_ns, end_ns = min(step.begin_ns for step in steps), max(step.end_ns for step in steps)
+    whole = _measured(made, begin_ns, end_ns)
+    busy = np.flatnonzero(whole.mean(axis=(0, 1)) > _BUSY)
+    busy_ns = begin_ns + (end_ns - begin_ns) * (int(busy[0]) if len(busy) else 0) // _BINS
+    figure, axes = panels(height_in=_HEIGHT_IN, nrows=2)
+    title = f"iteration {wanted} of {scenario}: "
+    _show(axes[0], whole, made, (begin_ns, begin_ns, end_ns), title + "all of it")
+    _show(
+        axes[1], _measured(made, busy_ns, end_ns), made, (begin_ns, busy_ns, end_ns), "where links are full"
+    )
+    save(figure, path)
+    return 0
+
+
+def _measured(scenario: Scenario, begin_ns: int, end_ns: int) -> NDArray[np.float64]:
+    setting = prepare(scenario)
     sink = RateSink(setting, begin_ns, end_ns, _BINS)
     run(setting, sink)
-    write_png(path, draw(sink.shares(), made.nics_per_machine))
-    return 0
+    return sink.shares()
+
+
+def _show(
+    axes: Any, shares: NDArray[np.float64], scenario: Scenario, times_ns: tuple[int, int, int], title: str
+) -> None:
+    """A panel; times are those of the iteration's begin, the panel's begin and its end."""
+    zero_ns, begin_ns, end_ns = times_ns
+    nics = scenario.nics_per_machine
+    machines = np.arange(scenario.machines)
+    extent = ((begin_ns - zero_ns) / 1e6, (end_ns - zero_ns) / 1e6, scenario.machines * nics, 0)
+    axes.imshow(colours(shares), aspect="auto", interpolation="nearest", extent=extent)
+    axes.set_yticks((machines + 0.5) * nics, [f"node{machine}" for machine in machines])
+    axes.tick_params(axis="y", length=0)
+    for edge in machines[1:] * nics:
+        axes.axhline(edge, color=TEXT, linewidth=0.6)
+    axes.set_title(title, loc="left")
+    axes.set_xlabel("ms since its begin; sent orange, received blue, both white")

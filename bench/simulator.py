@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -44,6 +45,8 @@ class SpeedRow:
 
 class MeterSink:
     """Every captured NIC's software DPU; frames are counted and dropped."""
+
+    headers_only: ClassVar[Literal[True]] = True
 
     def __init__(self, setting: Setting) -> None:
         nics = setting.world.nics

@@ -175,6 +175,7 @@ def _problems(scenario: Scenario) -> Iterator[str]:
     yield from _placement(scenario)
     for job in scenario.jobs:
         yield from _job(job)
+    yield from _leaves(scenario)
     yield from _switches(scenario)
     yield from _faults(scenario)
 
@@ -206,6 +207,12 @@ def _job(job: JobSpec) -> Iterator[str]:
         yield f"{len(job.stage_factors)} stage factors for {job.stages} stages; give one for each"
     if any(factor not in _FACTORS for factor in job.stage_factors):
         yield f"job stage_factors are {job.stage_factors}; give numbers of {_FACTORS}"
+
+
+def _leaves(scenario: Scenario) -> Iterator[str]:
+    leaves, machines = scenario.network.leaves, scenario.machines
+    if leaves > machines:
+        yield f"network leaves is {leaves}; give at most {machines}, one for each machine"
 
 
 def _switches(scenario: Scenario) -> Iterator[str]:

@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from pulse_native import PacketBatch
 from pulse_native._sim import SentStamp, Sightings, Simulation, Tap, TapMode
@@ -20,6 +20,7 @@ from sim.planning.world import START_NS, World
 from sim.spec import CaptureKind, FaultKind, FaultSpec, Scenario, SimulationError, TxStamp, Workload, stream
 
 _EVENTS_PER_STRETCH = 500_000
+_EVENTS_PER_NIC = 1_000  # of a stretch at least: every tap and meter has a look at each
 _LARGEST_STRETCH_NS = 50_000_000
 _STRETCHES_AHEAD = 2
 _TAP_MODES = {
@@ -52,6 +53,13 @@ class TimedSink(Sink, Protocol):
 
     def reach(self, now_ns: int) -> None:
         """What was captured until ``now_ns``, but for the last milliseconds, has been taken."""
+
+
+@runtime_checkable
+class HeaderSink(Sink, Protocol):
+    """A sink that reads headers alone: its packets get no ICRC."""
+
+    headers_only: ClassVar[Literal[True]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +170,7 @@ def run(
 
     longest_stretch_ns = _LARGEST_STRETCH_NS if pacing is None else pacing.longest_stretch_ns
     if sink is None:
-        _advance(simulation, told, longest_stretch_ns)
+        _advance(simulation, told, longest_stretch_ns, len(setting.world.nics))
         lost: tuple[int, ...] = ()
     else:
         lost = _with_taps(simulation, setting, sink, told, longest_stretch_ns)
@@ -170,12 +178,13 @@ def run(
 
 
 def _advance(
-    simulation: Simulation, after_stretch: Callable[[Simulation], None], longest_stretch_ns: int
+    simulation: Simulation, after_stretch: Callable[[Simulation], None], longest_stretch_ns: int, nics: int
 ) -> None:
     """Run in stretches of bounded work, so that little waits in memory at any time."""
+    events = max(_EVENTS_PER_STRETCH, _EVENTS_PER_NIC * nics)
     goes_on = True
     while goes_on:
-        goes_on = simulation.advance(simulation.now_ns + longest_stretch_ns, _EVENTS_PER_STRETCH)
+        goes_on = simulation.advance(simulation.now_ns + longest_stretch_ns, events)
         after_stretch(simulation)
 
 
@@ -187,7 +196,7 @@ def _with_taps(
     longest_stretch_ns: int,
 ) -> tuple[int, ...]:
     """The engine runs in this thread, taps and sink in another, a few stretches behind."""
-    taps = make_taps(setting)
+    taps = make_taps(setting, checksums=not isinstance(sink, HeaderSink))
     waiting: queue.Queue[tuple[Sightings, int] | None] = queue.Queue(_STRETCHES_AHEAD)
     failures: list[BaseException] = []
     given_up = threading.Event()
@@ -219,7 +228,7 @@ def _with_taps(
     worker = threading.Thread(target=work, name="taps")
     worker.start()
     try:
-        _advance(simulation, hand_over, longest_stretch_ns)
+        _advance(simulation, hand_over, longest_stretch_ns, len(taps))
     except BaseException:
         given_up.set()
         raise
@@ -232,8 +241,8 @@ def _with_taps(
     return tuple(tap.lost for tap in taps.values())
 
 
-def make_taps(setting: Setting) -> dict[int, Tap]:
-    """The tap of every NIC that is captured, by the NIC's number."""
+def make_taps(setting: Setting, *, checksums: bool = True) -> dict[int, Tap]:
+    """The tap of every captured NIC, by the NIC's number; without ``checksums`` packets have no ICRC."""
     world = setting.world
     scenario = world.scenario
     network, capture = scenario.network, scenario.capture
@@ -243,6 +252,7 @@ def make_taps(setting: Setting) -> dict[int, Tap]:
         "ipv6": network.ipv6,
         "migration_bit": bool(stream(scenario.seed, "style").random() < 0.5),
         "type_of_service": network.tos,
+        "checksums": checksums,
     }
     common = stamp_noise(scenario.clock) | {
         "mode": _TAP_MODES[capture.kind],

@@ -50,7 +50,8 @@ def panels(count: int = 1, *, height_in: float = _HEIGHT_IN, **options: Any) -> 
         }
     )
     figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(1, count, **options)).tolist()
+    made = figure.subplots(**{"nrows": 1, "ncols": count} | options)
+    axes = np.atleast_1d(np.asarray(made)).tolist()
     for one in axes:
         one.set_facecolor("none")
     return figure, axes

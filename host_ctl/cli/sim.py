@@ -323,10 +323,10 @@ def fresh_folder(folder: Path, needed_bytes: int) -> Iterator[None]:
         raise UsageError(f"--out {folder}: is not empty; give a new folder, or empty it")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        free = shutil.disk_usage(folder).free
-        if needed_bytes + _RESERVE_BYTES > free:
+        free, needed = shutil.disk_usage(folder).free, needed_bytes + _RESERVE_BYTES
+        if needed > free:
             raise UsageError(
-                f"--out {folder}: about {_size(needed_bytes)} are needed and {_size(free)} free; give "
+                f"--out {folder}: about {_size(needed)} are needed and {_size(free)} free; give "
                 "another folder, fewer --steps, a larger --scale, --capture steered or --format frames"
             )
         yield

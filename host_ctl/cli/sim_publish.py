@@ -33,6 +33,7 @@ _ANSWER_S = 10.0
 _STRETCH_S = 0.05  # real time by which a paced simulation runs ahead
 _FASTEST = 1000.0
 _LATE_S = 1.0  # worth telling
+_SECOND_NS = 1_000_000_000
 _LOG = logging.getLogger(Publisher.__module__)
 
 
@@ -196,10 +197,10 @@ class Fleet:
 class Pace:
     """Holds a simulation back to ``speed`` simulated seconds per second, and to what the controller takes."""
 
-    def __init__(self, fleet: Fleet, speed: float | None) -> None:
+    def __init__(self, fleet: Fleet, speed: float | None, begin_ns: int) -> None:
         self._fleet = fleet
         self._speed = speed
-        self._begin_s = time.monotonic()
+        self._begin_s = time.monotonic() + (begin_ns - time.time_ns()) / 1e9
         self.latest_s = 0.0
 
     def reached(self, now_ns: int) -> None:
@@ -211,6 +212,12 @@ class Pace:
         self.latest_s = max(self.latest_s, -early_s)
         if early_s > 0:
             time.sleep(early_s)
+
+
+def _next_like(epoch_ns: int) -> int:
+    """The next time at the same place within a second: frames are cut where those of the seed are."""
+    now_ns = time.time_ns()
+    return now_ns + (epoch_ns - now_ns) % _SECOND_NS
 
 
 def publish_run(
@@ -232,12 +239,13 @@ def publish_run(
         options, boot_id=uuid.uuid4().hex
     )  # of this run: the seed's frames may be there already
     with Fleet(target, nics, options.boot_id or "") as fleet:
-        pace = Pace(fleet, speed)
+        begin_ns = _next_like(setting.epoch_ns)
+        pace = Pace(fleet, speed, begin_ns)
         pacing = Pacing(pace.reached)
         if speed is not None:
             stretch_ns = max(1, round(_STRETCH_S * speed * 1e9))
             pacing = replace(pacing, longest_stretch_ns=min(pacing.longest_stretch_ns, stretch_ns))
-        setting = moved_to(setting, time.time_ns())
+        setting = moved_to(setting, begin_ns)
         options = replace(options, told=fleet.put)
         truth = write_run(setting, folder, counterfactual, progress, OutputForm.FRAMES, options, pacing)
         fleet.wait_for_all()

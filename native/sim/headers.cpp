@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -156,6 +157,11 @@ void check_ends(std::span<const EndAddress> ends, std::size_t nics) {
 
 }  // namespace
 
+ZeroPages::ZeroPages(std::size_t count)
+    : places_(static_cast<std::uint32_t*>(std::calloc(std::max<std::size_t>(count, 1), sizeof(std::uint32_t)))) {
+  if (places_ == nullptr) throw std::bad_alloc();
+}
+
 FrameWriter::FrameWriter(const WireStyle& style, std::span<const NicAddress> nics, std::span<const EndAddress> ends,
                          std::uint32_t snap_bytes)
     : style_(style),
@@ -204,7 +210,7 @@ void FrameWriter::append(const PacketRun& run, std::uint32_t packet, bool receiv
   } else if (captured.size() > kTemplateBytes) {
     std::memset(captured.data() + kTemplateBytes, style_.payload_byte, captured.size() - kTemplateBytes);
   }
-  if (captured_bytes + kIcrcBytes + frame.pad_bytes > frame.wire_bytes) {
+  if (style_.checksums && captured_bytes + kIcrcBytes + frame.pad_bytes > frame.wire_bytes) {
     write_tail(captured, headers, frame);
   }
 }

@@ -7,6 +7,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,6 +26,19 @@ struct PacketShape {
   std::uint32_t extension_bytes = 0;  // extension headers; of a CNP its reserved bytes
   std::uint8_t pad_bytes = 0;
   std::uint8_t opcode = 0;
+};
+
+// Zeros, of which the system provides a page when one of its places is first asked for.
+class ZeroPages {
+ public:
+  explicit ZeroPages(std::size_t count);
+  [[nodiscard]] std::uint32_t& operator[](std::size_t place) noexcept { return places_[place]; }
+
+ private:
+  struct Free {
+    void operator()(std::uint32_t* places) const noexcept { std::free(places); }
+  };
+  std::unique_ptr<std::uint32_t[], Free> places_;
 };
 
 class FrameWriter {
@@ -63,9 +78,9 @@ class FrameWriter {
   std::size_t ip_bytes_;
   std::size_t bth_offset_;
   PacketCrc crc_;
-  // Made when an end first shows: a tap sees few of all ends.
+  // Made when an end first shows: a tap sees few of all ends, and takes memory for the places of those alone.
   std::vector<Template> templates_;
-  std::vector<std::uint32_t> template_places_;  // by end, from 1; 0 = not made yet
+  ZeroPages template_places_;  // by end, from 1; 0 = not made yet
 };
 
 }  // namespace pulse::sim

@@ -31,6 +31,7 @@ struct WireStyle {
   std::uint8_t type_of_service = 0x02;
   std::uint16_t partition_key = 0xffff;
   std::uint8_t payload_byte = 0xab;
+  bool checksums = true;  // the ICRC; who reads headers alone has no use for it
 };
 
 // One point of a clock: at true_ns it shows shown_ns; between points it runs straight, and beyond the last

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -54,18 +55,23 @@ def write_run(
     scenario = setting.world.scenario
     out.mkdir(parents=True, exist_ok=True)
     sink = PcapSink(setting, out) if form is OutputForm.PCAP else FrameSink(setting, out, options)
+    slots, told = out / "slots.npz", out / "truth.json"
     try:
         outcome = run(setting, sink, progress, pacing)
-    except BaseException:
+        records = records_of(outcome)
+        truth = collect(outcome, records, sink.names)
+        if counterfactual:
+            truth.data["counterfactual"] = healthy_iteration_ms(scenario)
+            truth.data["cost"] = cost_of_faults(scenario)
+        write_slots(outcome.world, records, setting.epoch_ns, slots)
+        truth.write(told)
+    except BaseException as error:
+        # What is left of half a run would be taken for a whole one.
         sink.discard()
+        slots.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = os.fspath(out)
         raise
-    records = records_of(outcome)
-    truth = collect(outcome, records, sink.names)
-    if counterfactual:
-        truth.data["counterfactual"] = healthy_iteration_ms(scenario)
-        truth.data["cost"] = cost_of_faults(scenario)
-    truth.write(out / "truth.json")
-    write_slots(outcome.world, records, setting.epoch_ns, out / "slots.npz")
     return truth
 
 

@@ -9,7 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import IO
+from typing import IO, ClassVar, Literal
+
+import numpy as np
 
 from dpu_app.meter.metering import Metering, MeteringConfig
 from dpu_app.wire.frame import CaptureKind, CaptureMode, ClockInfo, Frame, NicIdentity, encode_frame
@@ -22,6 +24,7 @@ from sim.simulate import Setting
 
 _PARTIAL = ".partial"
 _READING_NS = 250_000_000  # between readings of both clocks, as in a DPU's service
+_LEAST_FLOWS, _SPARE_FLOWS = 256, 4
 _SETTLE_NS = 20_000_000  # packets may come this much later than they were captured
 
 
@@ -47,9 +50,10 @@ class _Files:
             path.rename(path.with_name(path.name.removesuffix(_PARTIAL)))
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove what was written, whole or not."""
         for path in self.partial.values():
             path.unlink(missing_ok=True)
+            path.with_name(path.name.removesuffix(_PARTIAL)).unlink(missing_ok=True)
 
 
 class PcapSink:
@@ -102,6 +106,13 @@ class DpuOptions:
     told: Callable[[int, Frame, bytes], None] | None = None
 
 
+def _room_for_flows(setting: Setting, nic: NicInfo, most: int) -> int:
+    """A meter's room for flows, as far as the NIC has any: thousands of meters have to fit into memory."""
+    ends = setting.tables["ends"]
+    flows = int(np.count_nonzero((ends["nic"] == nic.number) | (ends["peer_nic"] == nic.number)))
+    return min(most, max(_LEAST_FLOWS, _SPARE_FLOWS * flows))
+
+
 class SoftwareDpu:
     """What a DPU would make of one NIC's packets; the meter and frames are those of a real one."""
 
@@ -110,9 +121,10 @@ class SoftwareDpu:
         mode = CaptureMode(CaptureKind(scenario.capture.kind.value), scenario.capture.sample_shift)
         boot_id = options.boot_id or f"sim-{scenario.seed}"
         self._clock = setting.clocks[nic.number]
-        self._metering = Metering(
-            identity_of(setting, nic), boot_id, mode, ClockInfo("free"), options.metering
+        config = replace(
+            options.metering, max_flows=_room_for_flows(setting, nic, options.metering.max_flows)
         )
+        self._metering = Metering(identity_of(setting, nic), boot_id, mode, ClockInfo("free"), config)
         every_ns = min(_READING_NS, options.metering.interval_ns // 4)
         self._readings = ClockReadings(self._clock, scenario.seed, nic.machine, nic.rail, every_ns)
 
@@ -138,6 +150,8 @@ class SoftwareDpu:
 
 class FrameSink:
     """One file of frames per captured NIC in a folder; ``names`` by the NIC's number."""
+
+    headers_only: ClassVar[Literal[True]] = True
 
     def __init__(self, setting: Setting, out: Path, options: DpuOptions | None = None) -> None:
         self.names = file_names(setting, SUFFIX)

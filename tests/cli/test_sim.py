@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
+import resource
 import shutil
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
-from host_ctl.cli import sim as command
 from sim.scenarios.catalogue import CATALOGUE
 from sim.scenarios.cluster_file import ClusterSpec, read_cluster
 from sim.scenarios.preset_jobs import PRESETS
@@ -194,13 +192,24 @@ def test_a_full_disk_is_told_before_the_run(
     assert not (tmp_path / "full").exists()
 
 
-def test_a_disk_that_fills_during_the_run_is_told(
-    pulse: Pulse, cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("room_bytes", [10_000, 0])
+@pytest.mark.parametrize("form", ["pcap", "frames"])
+def test_a_file_that_cannot_grow_any_more_is_told_and_nothing_is_left(
+    pulse: Pulse, cluster: Path, tmp_path: Path, room_bytes: int, form: str
 ) -> None:
-    def fails(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "node0.pcap")
-
-    monkeypatch.setattr(command, "write_run", fails)
-    result = pulse("sim", "run", "healthy", "--cluster", cluster, "--out", tmp_path / "run")
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    run = ("sim", "run", "healthy", "--cluster", cluster, "--format", form, "--out")
+    assert pulse(*run, whole).status == 0
+    # No room for more than so many bytes, or for all but the largest file.
+    limit = room_bytes or max(path.stat().st_size for path in whole.iterdir()) - 1
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        result = pulse(*run, out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     assert result.status == 2
-    assert "No space left" in result.err
+    assert "run" in result.err
+    assert "File too large" in result.err
+    assert result.err.count("\n") == 1
+    assert not out.exists()

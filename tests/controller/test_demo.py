@@ -61,7 +61,7 @@ def test_an_interrupted_demo_leaves_no_process_and_no_folder(tmp_path: Path) -> 
     assert process.stdout is not None
     while "simulating" not in process.stdout.readline():
         assert process.poll() is None
-    wait_for(lambda: len(still_there(tmp_path)) >= 5, "all processes of the demo")
+    wait_for(lambda: len(still_there(tmp_path)) >= 4, "all processes of the demo")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130

@@ -93,6 +93,7 @@ def test_no_number_may_be_none_at_all(part: str, name: str) -> None:
         ("network", {"uplink_rate_gbps": 0.0}),
         ("network", {"leaves": 0}),
         ("network", {"uplinks": 0}),
+        ("network", {"leaves": 5}),
         ("network", {"mark_probability": 1.1}),
         ("network", {"vlan": 4096}),
         ("network", {"vlan": -1}),

@@ -25,7 +25,6 @@ from host_ctl.errors import PulseError, UsageError
 from host_ctl.history.export import export_session
 
 _MACHINES = 8
-_PROCESSES = 2
 _DAYS = 1
 _START_S = 60.0
 _POLL_S = 0.2
@@ -91,7 +90,7 @@ class _Demo:
             write(f"controller: pid {controller.pid}, port {port}, TLS 1.3 with a certificate per machine\n")
             order = {
                 "fault": self._fault, "seed": self._seed, "certs": str(certs),
-                "address": f"127.0.0.1:{port}", "processes": _PROCESSES,
+                "address": f"127.0.0.1:{port}", "folder": str(self._scratch / "simulated"),
             }  # fmt: skip
             dpus = stack.enter_context(_running([sys.executable, "-m", "host_ctl.cli.demo.dpus"], None))
             assert dpus.stdin is not None

@@ -24,12 +24,14 @@ using namespace sim;
 
 namespace {
 
-// A tap with the tables that it refers to.
+// A tap with the tables that it refers to: thousands of taps share them.
 class OwningTap {
  public:
-  OwningTap(std::uint32_t nic, const TapConfig& config, const WireStyle& style, std::vector<NicAddress> addresses,
-            std::vector<EndAddress> ends)
-      : nic_(nic), addresses_(std::move(addresses)), ends_(std::move(ends)), tap_(config, style, addresses_, ends_) {}
+  OwningTap(std::uint32_t nic, const TapConfig& config, const WireStyle& style, py::array addresses, py::array ends)
+      : nic_(nic),
+        addresses_(std::move(addresses)),
+        ends_(std::move(ends)),
+        tap_(config, style, rows_in<NicAddress>(addresses_), rows_in<EndAddress>(ends_)) {}
 
   PacketBatch expand(const Sightings& sightings) {
     PacketBatch batch;
@@ -54,8 +56,8 @@ class OwningTap {
 
  private:
   std::uint32_t nic_;
-  std::vector<NicAddress> addresses_;
-  std::vector<EndAddress> ends_;
+  py::array addresses_;
+  py::array ends_;
   Tap tap_;
   std::mutex mutex_;
 };
@@ -108,6 +110,7 @@ WireStyle style_of(const py::dict& values) {
   set(values, "type_of_service", style.type_of_service);
   set(values, "partition_key", style.partition_key);
   set(values, "payload_byte", style.payload_byte);
+  set(values, "checksums", style.checksums);
   return style;
 }
 
@@ -132,8 +135,8 @@ TapConfig config_of(const py::dict& values) {
 
 std::unique_ptr<OwningTap> make_tap(std::uint32_t nic, const py::dict& tables, const py::dict& config,
                                     const py::dict& style) {
-  return std::make_unique<OwningTap>(nic, config_of(config), style_of(style), rows_of<NicAddress>(tables, "addresses"),
-                                     rows_of<EndAddress>(tables, "ends"));
+  return std::make_unique<OwningTap>(nic, config_of(config), style_of(style), table_of<NicAddress>(tables, "addresses"),
+                                     table_of<EndAddress>(tables, "ends"));
 }
 
 }  // namespace

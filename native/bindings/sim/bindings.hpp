@@ -6,6 +6,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -30,16 +31,28 @@ struct Sightings {
   sim::Picoseconds complete_ps = 0;
 };
 
-// The rows of table `name`, copied. Throws a ValueError that names the table when rows have another dtype.
+// Table `name`. Throws a ValueError that names it when rows have another dtype.
 template <typename T>
-std::vector<T> rows_of(const pybind11::dict& tables, const char* name) {
+pybind11::array table_of(const pybind11::dict& tables, const char* name) {
   if (!tables.contains(name)) throw pybind11::value_error(std::string("the plan has no table ") + name);
-  const auto array = pybind11::array::ensure(tables[name], pybind11::array::c_style);
+  auto array = pybind11::array::ensure(tables[name], pybind11::array::c_style);
   if (!array || array.ndim() != 1 || !pybind11::dtype::of<T>().equal(array.dtype())) {
     throw pybind11::value_error(std::string("table ") + name + " has not the dtype that plan_dtypes() gives");
   }
-  const T* first = static_cast<const T*>(array.data());
-  return {first, first + array.size()};
+  return array;
+}
+
+template <typename T>
+std::span<const T> rows_in(const pybind11::array& table) {
+  return {static_cast<const T*>(table.data()), static_cast<std::size_t>(table.size())};
+}
+
+// The rows of table `name`, copied.
+template <typename T>
+std::vector<T> rows_of(const pybind11::dict& tables, const char* name) {
+  const pybind11::array table = table_of<T>(tables, name);
+  const std::span<const T> rows = rows_in<T>(table);
+  return {rows.begin(), rows.end()};
 }
 
 template <typename T>

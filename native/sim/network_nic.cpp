@@ -316,7 +316,7 @@ void Network::forget_future(std::uint32_t number) {
 void Network::take_sightings(std::uint32_t number, std::vector<Sighting>& taken) {
   const Picoseconds now = events_.now();
   std::vector<Sighting>& seen = nics_[number].sightings;
-  std::vector<Sighting> open;  // still passing; a failure may cut it short
+  std::vector<Sighting> open;                   // still passing; a failure may cut it short
   open.reserve(seen.size() + seen.size() / 4);  // the next stretch is likely as long
   std::erase_if(seen, [&](const Sighting& sighting) {
     const bool passing = sighting.first_ps + sighting.spacing_ps * (sighting.run.count - 1) > now;

@@ -24,6 +24,7 @@ from host_ctl.cli.sim import sim_app
 from host_ctl.cli.sim_more import live, replay
 from host_ctl.cli.status import status, verdicts
 from host_ctl.cli.times import parse_time
+from host_ctl.cli.top import top
 from host_ctl.errors import PulseError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ app.add_typer(incidents_app, name="incidents")
 app.command("demo")(demo)
 app.command("replay")(replay_session)
 app.command("explain")(explain)
+app.command("top")(top)
 
 
 @app.callback(invoke_without_command=True)

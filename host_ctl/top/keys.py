@@ -54,13 +54,13 @@ def move(steps: int) -> Change:
 
     def change(snapshot: Snapshot, state: UiState) -> UiState:
         names = targets(snapshot, state)
-        if not names or (state.opened and abs(steps) >= _PAGE):
-            return replace(state, offset=max(0, state.offset + steps))
+        if not names or (state.opened and abs(steps) == _PAGE):
+            return replace(state, offset=max(0, state.offset + steps), selected="")
         here = under_cursor(snapshot, state)
-        at = names.index(here) if here else -1
-        at = max(0, min(len(names) - 1, at + steps))
-        offset = state.offset + (max(-1, min(1, steps)) if state.opened else 0)
-        return replace(state, selected=names[at], offset=max(0, offset))
+        at = names.index(here) + steps
+        if state.opened and at < 0:
+            return replace(state, selected="", offset=0)
+        return replace(state, selected=names[max(0, min(len(names) - 1, at))])
 
     return change
 

@@ -159,9 +159,9 @@ class LiveSource:
             details = None
         self._looked_ns = looked_ns
         parts = parts_of(report, details)
-        # Verdicts on jobs that stand still are of earlier looks: the controller's own sentence knows them.
-        told = {"headline": clean(status["summary"]), "health": status["health"]}
-        return Snapshot(kind="live", origin=self._url, at_ns=looked_ns, **(parts | told | common))
+        if parts["health"] != status["health"]:  # of another look: the controller's own sentence fits it
+            parts |= {"headline": clean(status["summary"]), "health": status["health"]}
+        return Snapshot(kind="live", origin=self._url, at_ns=looked_ns, **(parts | common))
 
     def _with_steps(self, incidents: tuple[IncidentView, ...], name: str) -> tuple[IncidentView, ...]:
         if not any(i.id == name for i in incidents):

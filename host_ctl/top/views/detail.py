@@ -15,7 +15,7 @@ from host_ctl.present.units import digits, duration, share, size
 from host_ctl.top.figures import NicRow, count_of, fleet, nic_rows, span_of
 from host_ctl.top.figures import Span as Iterations
 from host_ctl.top.glyphs import STATE_TEXT, Glyphs, spark
-from host_ctl.top.lines import EMPTY, Line, Span, aimed, clip, cut, fit, line, paragraph, selected
+from host_ctl.top.lines import EMPTY, Line, Span, aimed, clip, fit, line, paragraph, selected
 from host_ctl.top.snapshot import JobView, Snapshot
 from host_ctl.top.state import UiState, gravest, iterations_of
 from host_ctl.top.views.operators import histogram, times_of
@@ -234,11 +234,13 @@ def _edge_line(edge: EdgeDetail, nic_name: str, width: int, glyphs: Glyphs) -> L
     other = edge.dst if out else edge.src
     total = max(1, sum(edge.state_ns))
     own = edge.state_ns[WaitState.NOT_STARTED] + edge.state_ns[WaitState.WAIT_SENDER]
+    name, long = (24, True) if width >= 100 else (18, False)
+    messages = f" in {edge.messages:,} messages" if long else ""
     text = (
-        f" {'to  ' if out else 'from'} {fit(other, 24, glyphs.ellipsis)} {fit(edge.group, 6)} "
-        f"{size(edge.bytes):>9} in {edge.messages:,} messages"
+        f" {'to  ' if out else 'from'} {fit(other, name, glyphs.ellipsis)} {fit(edge.group, 6)} "
+        f"{size(edge.bytes):>9}{messages}"
     )
-    return line(Span(cut(text, width - 30)), Span(f"; sender held up {share(own / total)} of it", "dim"))
+    return line(text, Span(f"; sender held up {share(own / total)} of it", "dim"))
 
 
 def edge(job: JobView, name: str, width: int, glyphs: Glyphs) -> list[Line]:

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from host_ctl.top.glyphs import Glyphs, glyphs
-from host_ctl.top.lines import Line, ascii_only, clip, scrolled, visible
+from host_ctl.top.lines import SELECTED, Line, ascii_only, clip, scrolled, visible
 from host_ctl.top.snapshot import JobView, Snapshot
 from host_ctl.top.state import UiState, job_of
 from host_ctl.top.views import (
@@ -63,7 +63,7 @@ def _body(
         lines = nics.picker(state, width, g)
         return [lines[k] for k in visible(len(lines), nics.picked(state) + 1, height)]
     if state.opened:
-        return scrolled(opened(snapshot, state, width, curves, g), state.offset, height)
+        return _following(opened(snapshot, state, width, curves, g), state, height)
     if state.tab == "overview":
         return heat.overview(snapshot, state, width, height, g)
     if state.tab == "nics":
@@ -79,6 +79,16 @@ def _body(
     return data.data(snapshot, state, width, height, g, now.unix_ns)
 
 
+def _following(lines: list[Line], state: UiState, height: int) -> list[Line]:
+    """A long detail, scrolled so that the cursor is on the screen once it was moved."""
+    offset = state.offset
+    if state.selected:
+        at = next((y for y, one in enumerate(lines) if one and one[0].role.endswith(SELECTED)), None)
+        if at is not None:
+            offset = max(at - height + 1, min(offset, at))
+    return scrolled(lines, offset, height)
+
+
 def opened(snapshot: Snapshot, state: UiState, width: int, curves: detail.Curves, g: Glyphs) -> list[Line]:
     """The detail that is on top, whole."""
     kind, _, name = state.opened[-1].partition(":")
@@ -89,6 +99,7 @@ def opened(snapshot: Snapshot, state: UiState, width: int, curves: detail.Curves
     job = job_for(snapshot, state, kind, name)
     if job is None:
         return nothing(snapshot, width)
+    state = replace(state, selected=under_cursor(snapshot, state))
     if kind == "nic":
         return detail.nic(snapshot, job, state, name, curves, width, g)
     if kind == "machine":
@@ -109,7 +120,7 @@ def job_for(snapshot: Snapshot, state: UiState, kind: str, name: str) -> JobView
 def under_cursor(snapshot: Snapshot, state: UiState) -> str:
     """The target that the cursor is on; empty where there is none."""
     names = targets(snapshot, state)
-    if not names or (state.opened and state.selected not in names):
+    if not names:
         return ""
     job = job_of(snapshot, state)
     accused = heat.accused_targets(snapshot, job) if job is not None and not state.opened else frozenset()

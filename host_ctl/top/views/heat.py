@@ -51,7 +51,7 @@ def overview(snapshot: Snapshot, state: UiState, width: int, height: int, glyphs
     names = targets(snapshot, state)
     at = cursor(names, state.selected, accused_targets(snapshot, job))
     head = _head(snapshot, job, details, columns, label, width, glyphs)
-    foot = _foot(state, details, columns, label, width, glyphs)
+    foot = _foot(snapshot, state, details, columns, label, width, glyphs)
     room = max(1, height - len(head) - len(foot))
     by_nic = state.grid % 2 == 1
     below = [] if by_nic else _nics_below(snapshot, job, names[at], columns, label, width, glyphs)
@@ -211,7 +211,13 @@ def _nics_below(
 
 
 def _foot(
-    state: UiState, details: JobDetails, columns: Columns, label: int, width: int, glyphs: Glyphs
+    snapshot: Snapshot,
+    state: UiState,
+    details: JobDetails,
+    columns: Columns,
+    label: int,
+    width: int,
+    glyphs: Glyphs,
 ) -> list[Line]:
     """Where in time the cursor is, and what characters and colours mean."""
     at = len(details.duration_ns) - 1 if state.at is None else state.at - details.first
@@ -219,6 +225,10 @@ def _foot(
     axis = [" "] * (len(columns.starts) * columns.wide)
     first, last = columns.starts[0] + details.first, columns.end - 1 + details.first
     ends = f"{first}", f"{last}"
+    if snapshot.kind == "live":
+        # Iterations of a window that slides have no numbers that last: how long ago is what tells.
+        ago_ns = details.begin_ns[-1] + details.duration_ns[-1] - details.begin_ns[columns.starts[0]]
+        ends = f"{duration(ago_ns)} before", "latest"
     if len(axis) > len(ends[0]) + len(ends[1]) + 2:
         axis[: len(ends[0])] = ends[0]
         axis[-len(ends[1]) :] = ends[1]

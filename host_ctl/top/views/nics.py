@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from host_ctl.present.evidence.lost_time import Known
-from host_ctl.present.units import digits, duration, share
+from host_ctl.present.units import digits, duration
 from host_ctl.top.figures import NicRow, count_of, nic_rows, span_of
 from host_ctl.top.glyphs import Glyphs, bar, level
 from host_ctl.top.lines import Line, Span, aimed, clip, fit, line, selected, visible
@@ -43,6 +43,10 @@ def _whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def _share(value: float) -> str:
+    return f"{value:.1%}"
+
+
 def _trouble(value: float) -> str:
     return "warn" if value else ""
 
@@ -53,7 +57,7 @@ def _heat(value: float) -> str:
 
 COLUMNS: dict[str, Column] = {
     "lost": Column("lost/it", 9, lambda r: r.lost_ns, duration),
-    "share": Column("share", 7, lambda r: r.share, share, _heat),
+    "share": Column("share", 7, lambda r: r.share, _share, _heat),
     "host": Column("host", 9, lambda r: r.host_ns, duration),
     "sent": Column("sending", 9, lambda r: r.sent_ns, duration),
     "got": Column("getting", 9, lambda r: r.got_ns, duration),
@@ -185,6 +189,7 @@ def _row(row: NicRow, shown: list[str], name: int, most: float | None, glyphs: G
         spans.append(Span(" "))
         if value is None:
             text, role = unknown(row)
+            text = text if len(text) <= column.width else glyphs.missing
             spans.append(Span(fit(text, column.width, right=True), role))
         else:
             role = "stale" if row.known == Known.STALE else column.role(value)

@@ -138,14 +138,10 @@ class TopApp(App[None]):
         self._dirty = False
         width, height = self._canvas.size
         if not width or not height:
-            self.call_after_refresh(self._again)
-            return
+            return  # there is no screen yet; its size comes as an event
         self._want_curve()
         lines = frame(self._snapshot, self._state, width, height, self._setup.clock(), self._curves)
         self._canvas.show(lines, self._theme_name)
-
-    def _again(self) -> None:
-        self._dirty = True
 
     def _want_curve(self) -> None:
         if not self._state.opened or not self._state.opened[-1].startswith("nic:"):
@@ -163,9 +159,9 @@ class TopApp(App[None]):
 
     _asking: tuple[str, str, int] | None = None
 
-    def on_resize(self, _: events.Resize) -> None:
+    def on_canvas_resized(self) -> None:
         """Another size is another frame."""
-        self.call_after_refresh(self._paint)
+        self._paint()
 
     def on_key(self, event: events.Key) -> None:
         """Keys that ask or write something are done here, all others change what is seen."""

@@ -29,6 +29,9 @@ class Canvas(Widget):
             super().__init__()
             self.target = target
 
+    class Resized(Message):
+        """The canvas has another size now."""
+
     class Turned(Message):
         """The mouse wheel, by so many lines."""
 
@@ -60,6 +63,10 @@ class Canvas(Widget):
             return Strip.blank(width, style_of(self._theme, ""))
         segments = [Segment(span.text, style_of(self._theme, span.role)) for span in self._lines[y]]
         return Strip(segments).adjust_cell_length(width, style_of(self._theme, ""))
+
+    def on_resize(self) -> None:
+        """Another size is another frame."""
+        self.post_message(self.Resized())
 
     def on_click(self, event: events.Click) -> None:
         """Find what is under the mouse."""

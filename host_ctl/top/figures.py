@@ -151,6 +151,7 @@ def _row(
     )
 
 
+@lru_cache(maxsize=8)
 def marks_of(snapshot: Snapshot, job: JobView) -> dict[str, int]:
     """NICs that verdicts blame (2) or hold for possible (1)."""
     marks: dict[str, int] = {}

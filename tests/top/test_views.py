@@ -114,7 +114,7 @@ def test_hostile_names_are_text_and_cannot_steer_the_terminal() -> None:
 def test_a_controller_that_is_gone_is_said_and_the_picture_is_stale() -> None:
     gone = live(connection=Connection("connection refused", NOW.s - 90, NOW.s + 4), taken_s=NOW.s - 95)
     text = shown(gone, UiState())
-    assert "NO CONNECTION for 90.0 s: connection refused; trying again in 4 s" in text
+    assert "NO CONNECTION for 90.0 s, asked again in 4 s: connection refused" in text
     assert "STALE 95 s" in text
 
 

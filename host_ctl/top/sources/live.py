@@ -149,6 +149,8 @@ class LiveSource:
         looked_ns = status["analysed_until_ns"]
         if looked_ns is None:
             summary = clean(status["summary"])
+            count = sum(i.open for i in incidents)
+            summary += f"; {count} incidents are open (6)" if count else ""
             return replace(self.first(), health="unsure", headline=summary, loading="", **common)
         if looked_ns == self._looked_ns:
             return replace(self._latest, loading="", **common)

@@ -8,6 +8,7 @@ from host_ctl.top.glyphs import HEALTH_WORD, Glyphs
 from host_ctl.top.lines import Line, Span, apart, clip, length, wrap
 from host_ctl.top.snapshot import Snapshot, VerdictView
 from host_ctl.top.state import TAB_TEXT, TABS, UiState, iterations_of, job_of
+from host_ctl.top.views.incidents import moment
 
 _OLD_S = 10.0
 _SENTENCE_LINES = 2
@@ -27,9 +28,9 @@ def strip(snapshot: Snapshot, state: UiState, width: int, now_s: float, glyphs: 
     connection = snapshot.connection
     if connection.lost:
         since = duration(max(0.0, now_s - connection.since_s) * 1e9)
-        again = f"trying again in {max(0.0, connection.retry_s - now_s):.0f} s"
-        said = f" {glyphs.health['failed']} NO CONNECTION for {since}: {connection.lost}; {again}. "
-        lines.append(clip((Span(said + "What is shown is the last that came.", "alarm"),), width))
+        again = f"asked again in {max(0.0, connection.retry_s - now_s):.0f} s"
+        said = f" {glyphs.health['failed']} NO CONNECTION for {since}, {again}: {connection.lost}"
+        lines.append(clip((Span(said, "alarm"),), width))
     elif snapshot.problems:
         lines.append(clip((Span(f" ! {'; '.join(snapshot.problems)}", "warn"),), width))
     return lines
@@ -40,16 +41,33 @@ def _facts(snapshot: Snapshot, state: UiState) -> str:
     if not verdicts:
         return _quiet(snapshot)
     first = verdicts[0]
-    facts = [first.id, f"confidence {share(first.confidence)}", f"since iteration {first.onset_iteration}"]
+    facts = [first.id, f"confidence {share(first.confidence)}", _since(snapshot, first)]
     if first.slowdown is not None:
         facts.append(f"iterations {first.slowdown:.2f}x")
-    facts.append(f"{digits(first.lost_gpu_s)} GPU-s lost")
+    facts.append(_cost(snapshot, first))
     facts += [text for text in (_against_clocks(snapshot, first),) if text]
     if len(verdicts) > 1:
         facts.append(f"and {len(verdicts) - 1} more verdicts (6)")
     if state.at is not None and state.at < first.onset_iteration:
         facts.insert(0, f"iteration {state.at} is before the onset")
     return " | ".join(facts)
+
+
+def _since(snapshot: Snapshot, verdict: VerdictView) -> str:
+    """Iterations of a live window have no numbers that last; a recorded session's clock may be any."""
+    if snapshot.kind == "live" and verdict.onset_ns > 0:
+        return f"since {moment(verdict.onset_ns)}"
+    return f"since iteration {verdict.onset_iteration}"
+
+
+def _cost(snapshot: Snapshot, verdict: VerdictView) -> str:
+    """What it has cost; live, a look sees the last of it, and the incident all."""
+    if snapshot.kind != "live":
+        return f"{digits(verdict.lost_gpu_s)} GPU-s lost"
+    for incident in snapshot.incidents:
+        if incident.open and (incident.cause, incident.where) == (verdict.cause, verdict.where):
+            return f"{digits(incident.lost_gpu_s)} GPU-s lost ({incident.id})"
+    return f"{digits(verdict.lost_gpu_s)} GPU-s lost in this look"
 
 
 def _quiet(snapshot: Snapshot) -> str:

@@ -30,6 +30,7 @@ QUANTILES = (0.5, 0.99, 0.999)
 STATES = tuple(state.name.lower() for state in WaitState)
 _MOST_CELLS, _MOST_EDGES, _MOST_OPERATORS = 60_000, 1024, 512
 _CURVES, _CURVE_BINS = 4, 240
+_KINDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,9 @@ class Curve:
 class JobDetails:
     """One job, its iterations from ``first`` on.
 
-    ``lost_ns[nic, iteration]`` with ``known`` (as ``Known`` numbers it) beside it; ``kind_ns[nic]`` sums
-    what hosts held up, messages sent, messages got, repeats; ``state_ns[nic, iteration, state]`` is of what
-    the NIC sent.
+    ``lost_ns[nic, iteration]`` with ``known`` (as ``Known`` numbers it) beside it;
+    ``kind_ns[nic, iteration]`` has what hosts held up, messages sent, messages got, repeats;
+    ``state_ns[nic, iteration, state]`` is of what the NIC sent.
     """
 
     id: str
@@ -135,6 +136,7 @@ def _job(one: AnalysedJob, traffic: Traffic, name: str) -> JobDetails:
             OperatorTimes(timeline.group.id, kind, begins, lengths, tuple(o.bytes for o in last))
         )
     sent = _sent_bytes(one, traffic)
+    kinds = one.features.host, one.features.egress, one.features.ingress, one.features.repair
     return JobDetails(
         id=name,
         first=0,
@@ -143,7 +145,7 @@ def _job(one: AnalysedJob, traffic: Traffic, name: str) -> JobDetails:
         nics=tuple(_nic(m, traffic, sent.get(m, 0)) for m in lost.members),
         lost_ns=np.rint(lost.ns.T).astype(np.int64),
         known=lost.known.T,
-        kind_ns=np.rint(lost.by_kind.T).astype(np.int64),
+        kind_ns=np.rint(np.stack(kinds, axis=-1).swapaxes(0, 1)).astype(np.int64),
         state_ns=states,
         edges=edges,
         operators=tuple(operators),
@@ -267,12 +269,13 @@ def latest(job: JobDetails, most: int) -> JobDetails:
         duration_ns=job.duration_ns[cut:],
         lost_ns=job.lost_ns[:, cut:],
         known=job.known[:, cut:],
+        kind_ns=job.kind_ns[:, cut:],
         state_ns=job.state_ns[:, cut:],
     )
 
 
 def _plain_job(whole: JobDetails) -> dict[str, Any]:
-    job = latest(whole, max(8, _MOST_CELLS // (max(1, len(whole.nics)) * len(STATES))))
+    job = latest(whole, max(8, _MOST_CELLS // (max(1, len(whole.nics)) * (len(STATES) + _KINDS))))
     edges = sorted(job.edges, key=lambda e: -e.bytes)[:_MOST_EDGES]
     return {
         "id": job.id,
@@ -327,7 +330,7 @@ def _read_job(job: Any) -> JobDetails:
         nics=nics,
         lost_ns=np.array(job["lost_us"], dtype=np.int64).reshape(shape) * 1000,
         known=np.array(known, dtype=np.int64).reshape(shape),
-        kind_ns=np.array(job["kind_us"], dtype=np.int64).reshape(shape[0], 4) * 1000,
+        kind_ns=np.array(job["kind_us"], dtype=np.int64).reshape(*shape, _KINDS) * 1000,
         state_ns=np.array(job["state_us"], dtype=np.int64).reshape(*shape, len(STATES)) * 1000,
         edges=tuple(
             EdgeDetail(str(e["src"]), str(e["dst"]), str(e["group"]), int(e["bytes"]), int(e["messages"]),

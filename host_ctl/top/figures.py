@@ -97,7 +97,7 @@ _NOTHING: _Figures = (None, None, (None,) * 4, None, Known.YES)
 
 
 def _figures(details: JobDetails, index: int, span: Span) -> _Figures:
-    """Lost time, share, by kind (of all iterations), rate; none where nothing was known."""
+    """Lost time, share, by kind, rate; none where nothing was known."""
     known = details.known[index, span.begin : span.end]
     kind = Known.MISSING if (known == Known.MISSING).all() else Known(int(known.max(initial=0)))
     usable = known == Known.YES
@@ -107,8 +107,8 @@ def _figures(details: JobDetails, index: int, span: Span) -> _Figures:
     if not usable.any():
         return None, None, (None,) * 4, rate if kind != Known.MISSING else None, kind
     lost = details.lost_ns[index, span.begin : span.end][usable]
-    count = max(1, len(details.duration_ns))
-    by_kind: tuple[float | None, ...] = tuple(float(v) / count for v in details.kind_ns[index])
+    kinds = details.kind_ns[index, span.begin : span.end][usable]
+    by_kind: tuple[float | None, ...] = tuple(kinds.mean(axis=0).tolist())
     share = float(lost.sum()) / max(1.0, float(duration[usable].sum()))
     return float(lost.mean()), share, by_kind, rate, kind
 

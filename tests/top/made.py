@@ -35,20 +35,19 @@ def details(nics: list[str], *, slow: str, stale: str = "", missing: str = "") -
     states = np.zeros((len(nics), ITERATIONS, len(WaitState)), dtype=np.int64)
     states[:, :, WaitState.TRANSFER] = 6 * MS
     states[:, :, WaitState.WAIT_UPSTREAM] = 2 * MS
-    kinds = np.zeros((len(nics), 4), dtype=np.int64)
-    kinds[:, 0] = lost.sum(axis=1)
+    kinds = np.zeros((len(nics), ITERATIONS, 4), dtype=np.int64)
     for k, name in enumerate(nics):
         lost[k] += 10 * US * k
         if name == slow:
             lost[k, ONSET:] = 8 * MS
             states[k, ONSET:, WaitState.NOT_STARTED] = 8 * MS
-            kinds[k, 0] = lost[k].sum()
         if name == stale:
             known[k, ITERATIONS // 2 :] = 1
             lost[k, ITERATIONS // 2 :] = 0
         if name == missing:
             known[k] = 2
             lost[k] = 0
+    kinds[:, :, 0] = lost
     begins = tuple(ITERATION_NS * i for i in range(ITERATIONS))
     took = tuple(ITERATION_NS + (7 * MS if i >= ONSET else 0) for i in range(ITERATIONS))
     edges = tuple(

@@ -114,10 +114,14 @@ def _head(
     title = fit("iteration", label)
     times = line(Span(title, "dim"), Span(picture, "spark"), Span(f" max {duration(longest.max())}", "dim"))
     which = (
-        f"each column {columns_text(columns)}; {duration(usual_ns(details))} an iteration; "
-        "lost time of a machine: that of its worst NIC"
+        f"a column {columns_text(columns)}; median {duration(usual_ns(details))}; a machine: its worst NIC"
     )
-    titles = line(Span(fit("lost time", label), "head"), Span(which, "dim"))
+    room = len(columns.starts) * columns.wide
+    titles = line(
+        Span(fit("lost time", label), "head"),
+        Span(fit(which, room), "dim"),
+        Span(f" {'total':>{_TOTAL}}", "dim"),
+    )
     verdict = gravest(snapshot, job)
     place = None if verdict is None else columns.place(verdict.onset_iteration - details.first)
     if place is None:

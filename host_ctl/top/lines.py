@@ -103,7 +103,8 @@ def wrap(text: str, width: int, most: int = 1000) -> list[str]:
                 word = word[len(taken) :]
     lines += [current] if current else []
     if len(lines) > most:
-        lines = [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), width)]
+        rest = " ".join(lines[most - 1 :])
+        lines = [*lines[: most - 1], set_cell_size(rest, width - 3).rstrip() + "..."]
     return lines
 
 

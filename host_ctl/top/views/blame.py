@@ -11,7 +11,7 @@ from host_ctl.attribute.states import WaitState
 from host_ctl.present.units import digits, duration, share
 from host_ctl.top.figures import NicRow, by_machine, machine_of, nic_rows, span_of
 from host_ctl.top.glyphs import Glyphs, bar
-from host_ctl.top.lines import Line, Span, aimed, clip, cut, fit, length, line, selected, visible
+from host_ctl.top.lines import Line, Span, aimed, clip, fit, length, line, selected, visible, wrap
 from host_ctl.top.snapshot import JobView, Snapshot, VerdictView
 from host_ctl.top.state import UiState, job_of
 from host_ctl.top.views.heat import accused_targets, cursor, nothing
@@ -147,7 +147,7 @@ def _line(branch: Branch, spent: float, width: int, glyphs: Glyphs) -> Line:
     branching, last = glyphs.tree
     head = " " + "   " * branch.depth + (last if branch.last else branching)
     room = max(10, width - len(head) - _NUMBERS - _BAR)
-    spans = [Span(head, "dim"), Span(fit(cut(branch.text, room, glyphs.ellipsis), room), branch.role)]
+    spans = [Span(head, "dim"), Span(fit(wrap(branch.text, room, 1)[0], room), branch.role)]
     if branch.cost is not None:
         part = branch.cost / spent if spent else 0.0
         spans.append(Span(f"{digits(branch.cost):>9} GPU-s {share(part):>5} ", ""))

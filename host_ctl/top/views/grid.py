@@ -94,7 +94,9 @@ def grid_view(snapshot: Snapshot, state: UiState, width: int, height: int, glyph
     other = "; m: the other grid" if count > 1 else ""
     told = f" lost time, {grid.title}, {span_of(snapshot, job, state.at).text}{other}"
     hidden = f"; {len(grid.columns) - fitting} columns hidden" if fitting < len(grid.columns) else ""
-    heads = "".join(fit(title[-wide + 1 :], wide, "", right=True) for title in grid.columns[:fitting])
+    heads = "".join(
+        fit(title[-wide + 2 :], wide - 1, "", right=True) + " " for title in grid.columns[:fitting]
+    )
     lines = [clip(line(Span(told + hidden, "head")), width)]
     if wide == _WIDE:
         lines.append(clip(line(Span(" " * _LABEL + heads, "dim")), width))
@@ -129,4 +131,9 @@ def _cell(nics: list[NicRow], wide: int, glyphs: Glyphs) -> list[Span]:
         return [Span(" "), Span(glyph, role, target)]
     text = share(worst.share) if worst.share is not None else ""
     mark = (" ", glyphs.possible, glyphs.accused)[worst.mark]
-    return [Span(mark, "accused"), Span(f"{text:>{wide - 3}} ", "", target), Span(glyph, role, target)]
+    return [
+        Span(mark, "accused"),
+        Span(f"{text:>{wide - 3}}", "", target),
+        Span(glyph, role, target),
+        Span(" "),
+    ]

@@ -19,7 +19,7 @@ from host_ctl.top.snapshot import JobView, Snapshot
 from host_ctl.top.state import UiState, gravest, job_of
 
 _TOTAL = 9
-_MOST_LABEL, _LEAST_LABEL = 24, 8
+_MOST_LABEL, _LEAST_LABEL = 24, 10
 _BESIDE = 6  # least rows of machines that stay when the NICs of one are shown below
 
 
@@ -93,7 +93,7 @@ def nothing(snapshot: Snapshot, width: int) -> list[Line]:
     if snapshot.loading:
         said = [f"{snapshot.loading} ...", "", "The dashboard stays usable meanwhile; q ends it."]
     else:
-        said = ["No training job was recognised in the traffic.", *snapshot.missing]
+        said = list(snapshot.missing) or ["No training job was recognised in the traffic yet."]
     return [clip(line(f" {each}"), width) for each in said]
 
 
@@ -113,10 +113,11 @@ def _head(
     picture = "".join(c * columns.wide for c in spark(longest.tolist(), float(longest.max()), glyphs))
     title = fit("iteration", label)
     times = line(Span(title, "dim"), Span(picture, "spark"), Span(f" max {duration(longest.max())}", "dim"))
-    which = (
-        f"a column {columns_text(columns)}; median {duration(usual_ns(details))}; a machine: its worst NIC"
-    )
+    usual = f"median {duration(usual_ns(details))}"
+    mean = f"a column {columns_text(columns)}; {usual}"
     room = len(columns.starts) * columns.wide
+    told = (f"{mean}; a machine: its worst NIC", mean, usual)
+    which = next((text for text in told if len(text) <= room), "")
     titles = line(
         Span(fit("lost time", label), "head"),
         Span(fit(which, room), "dim"),

@@ -29,7 +29,7 @@ COUNTS = ("repeat_packets", "cnp", "ecn_ce", "rnr", "nak_sequence", "nak_other")
 QUANTILES = (0.5, 0.99, 0.999)
 STATES = tuple(state.name.lower() for state in WaitState)
 _MOST_CELLS, _MOST_EDGES, _MOST_OPERATORS = 60_000, 1024, 512
-_CURVES, _CURVE_BINS = 4, 240
+_CURVES, _CURVE_BINS = 4, 2048
 _KINDS = 4
 
 
@@ -221,7 +221,7 @@ def curves_of(
             iteration,
             begin,
             found.bin_ns,
-            tuple(np.round(each.gbps, 2).tolist()),
+            tuple(np.round(each.gbps, 1).tolist()),
         )
         for each in found.curves
     ]

@@ -156,7 +156,12 @@ def _next_job(snapshot: Snapshot, state: UiState) -> UiState:
 
 
 def _zoom(steps: int) -> Change:
-    return lambda _, state: replace(state, zoom=max(0, min(_MOST_ZOOM, state.zoom + steps)))
+    def change(_: Snapshot, state: UiState) -> UiState:
+        if state.opened:
+            return replace(state, closer=max(0, min(_MOST_ZOOM, state.closer + steps)))
+        return replace(state, zoom=max(0, min(_MOST_ZOOM, state.zoom + steps)))
+
+    return change
 
 
 def _picking(_: Snapshot, state: UiState) -> UiState:

@@ -20,7 +20,8 @@ class UiState:
     """``at`` is the iteration that is looked at, None the latest; ``selected`` the target of the cursor.
 
     ``opened`` are the details on top of the tab, each a target, the last one shown. ``offset`` scrolls
-    texts. ``zoom`` halves the time that heatmaps show, so many times. ``note`` is said in the last line.
+    texts. ``zoom`` halves the time that heatmaps show, so many times, ``closer`` that of a rate curve.
+    ``note`` is said in the last line.
     """
 
     tab: str = "overview"
@@ -30,6 +31,7 @@ class UiState:
     offset: int = 0
     at: int | None = None
     zoom: int = 0
+    closer: int = 0
     grid: int = 0
     sort: str = "lost"
     ascending: bool = False

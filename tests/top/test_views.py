@@ -153,3 +153,14 @@ def test_the_clocks_are_judged_by_what_the_verdict_rests_on() -> None:
     told = " ".join(text.split())
     assert "7 of 7 are known, the worst to +/- 640 ns" in told
     assert "12,500 times that: they can be trusted." in told
+
+
+def test_a_rate_curve_zooms_to_what_was_sent() -> None:
+    state = UiState(opened=("nic:node2/mlx5_0",))
+    assert "312 us a column" in shown(session(), state)
+    closer = press("plus", session(), press("plus", session(), state) or state)
+    assert closer is not None
+    text = shown(session(), closer)
+    assert "104 us a column" in text
+    axis = text.splitlines()[next(k for k, t in enumerate(text.splitlines()) if "a column" in t) + 5]
+    assert axis.split()[:2] == ["4.58", "ms"]  # 60 bins of 104 us around the 30 in which it sent

@@ -146,7 +146,7 @@ def _waiting(job: JobView, snapshot: Snapshot) -> dict[str, float]:
 def _line(branch: Branch, spent: float, width: int, glyphs: Glyphs) -> Line:
     branching, last = glyphs.tree
     head = " " + "   " * branch.depth + (last if branch.last else branching)
-    room = max(10, width - len(head) - _NUMBERS - _BAR)
+    room = max(10, width - len(head) - (0 if branch.cost is None else _NUMBERS + _BAR))
     spans = [Span(head, "dim"), Span(fit(wrap(branch.text, room, 1)[0], room), branch.role)]
     if branch.cost is not None:
         part = branch.cost / spent if spent else 0.0

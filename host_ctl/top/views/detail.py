@@ -25,6 +25,7 @@ Curves = dict[tuple[str, str, int], Curve | None]
 _LABEL = 15
 _MOST_EDGES = 12
 _CURVE_LINES = 4
+_LEAST_BINS = 16
 
 
 def edges_of(job: JobView, nic: str) -> list[EdgeDetail]:
@@ -209,12 +210,11 @@ def _curve(
         why = why if snapshot.kind == "live" else "  not in this source: the windows of captures tell it"
         return [clip(line(Span(title, "head"), Span(why, "dim")), width)]
     room = max(10, width - 12)
-    values = np.array(curve.gbps)
+    values, begin = _closer(np.array(curve.gbps), state.closer)
     each = -(-len(values) // room)
-    starts = np.arange(0, len(values), each)
-    tops = np.maximum.reduceat(values, starts)
+    tops = np.maximum.reduceat(values, np.arange(0, len(values), each))
     most = float(tops.max())
-    told = f", {duration(each * curve.bin_ns)} a column, most {digits(most)} Gbit/s"
+    told = f", {duration(each * curve.bin_ns)} a column, most {digits(most)} Gbit/s (+ - zoom)"
     lines = [clip(line(Span(title, "head"), Span(told, "dim")), width)]
     wide = max(1, room // len(tops))
     steps = len(glyphs.spark) - 1
@@ -223,10 +223,19 @@ def _curve(
         text = "".join(glyphs.spark[round(v * steps)] * wide for v in scaled.tolist())
         label = digits(most) if k == _CURVE_LINES - 1 else "0" if k == 0 else ""
         lines.append(clip(line(Span(f"{label:>9} ", "dim"), Span(text, "spark")), width))
-    end = duration(len(values) * curve.bin_ns)
-    axis = fit("0", len(tops) * wide - len(end)) + end
+    end = duration((begin + len(values)) * curve.bin_ns)
+    axis = fit(duration(begin * curve.bin_ns), max(1, len(tops) * wide - len(end))) + end
     lines.append(clip(line(Span(" " * 10 + axis, "dim")), width))
     return lines
+
+
+def _closer(values: NDArray[np.float64], zoom: int) -> tuple[NDArray[np.float64], int]:
+    """The part of a curve around the middle of what was sent, and where it begins; a half by each step."""
+    shown = max(min(len(values), _LEAST_BINS), len(values) >> zoom)
+    total = float(values.sum())
+    centre = float((values * np.arange(len(values))).sum()) / total if total else len(values) / 2
+    begin = int(max(0, min(centre - shown / 2, len(values) - shown)))
+    return values[begin : begin + shown], begin
 
 
 def _edge_line(edge: EdgeDetail, nic_name: str, width: int, glyphs: Glyphs) -> Line:

@@ -14,7 +14,7 @@ KEYS = (
     ("enter, esc", "all about what is under the cursor, and back"),
     ("[ ]", "an iteration earlier or later; { } ten; 0 the first, $ the latest"),
     ("space", "pause (live) or play (recorded)"),
-    ("+ -", "zoom the time of heatmaps"),
+    ("+ -", "zoom the time of heatmaps and rates"),
     ("m", "machines or NICs in the overview; the other grid"),
     ("J", "the next job"),
     ("/", "filter NICs: a regular expression, ! before it for all others"),

@@ -20,6 +20,7 @@ from host_ctl.cli.extra import Extra
 from host_ctl.cli.incidents import incidents_app
 from host_ctl.cli.output import EXIT_STATUS, write
 from host_ctl.cli.replay import replay_session
+from host_ctl.cli.report import report
 from host_ctl.cli.sim import sim_app
 from host_ctl.cli.sim_more import live, replay
 from host_ctl.cli.status import status, verdicts
@@ -54,6 +55,7 @@ app.add_typer(incidents_app, name="incidents")
 app.command("demo")(demo)
 app.command("replay")(replay_session)
 app.command("explain")(explain)
+app.command("report")(report)
 app.command("top")(top)
 
 

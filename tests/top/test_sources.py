@@ -118,6 +118,8 @@ def test_a_controller_is_followed_through_its_end_and_its_return(tmp_path: Path)
         slow = job(verdict())
         served.see(slow, slow, slow)
         found = heard.snapshot(lambda s: bool(s.incidents))
+        assert "the report is damaged" in found.problems[0]  # that of the test is none
+        assert found.headline == "node1: compute_slow"
         assert (found.incidents[0].where, len(found.agents)) == ("node1", 4)
         source.acknowledge(found.incidents[0].id, "mine")
         heard.snapshot(lambda s: s.incidents[0].acknowledged)

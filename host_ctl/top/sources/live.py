@@ -94,7 +94,7 @@ class LiveSource:
         while not self._stopped.is_set():
             begun_s = time.monotonic()
             try:
-                self._latest = self._fetch()
+                self._latest = self.fetch()
                 pause_s = _FIRST_PAUSE_S
             except PulseError as error:
                 now_s = time.monotonic()
@@ -125,7 +125,8 @@ class LiveSource:
             elif what == "evidence":
                 self._write(*about)
 
-    def _fetch(self) -> Snapshot:
+    def fetch(self) -> Snapshot:
+        """Ask once. Raises InputError or RefusedError."""
         status = self._api.get("/status")
         try:
             return self._made(status)
@@ -159,8 +160,14 @@ class LiveSource:
             details: Details | None = read_details(self._api.get("/details"))
         except RefusedError:
             details = None
+        try:
+            parts = parts_of(report, details)
+        except InputError as error:
+            # What the controller says in a sentence is right all the same.
+            told = {"health": status["health"], "headline": clean(status["summary"]), "loading": ""}
+            common["problems"] += (clean(error),)
+            return replace(self.first(), **told, **common)
         self._looked_ns = looked_ns
-        parts = parts_of(report, details)
         if parts["health"] != status["health"]:  # of another look: the controller's own sentence fits it
             parts |= {"headline": clean(status["summary"]), "health": status["health"]}
         return Snapshot(kind="live", origin=self._url, at_ns=looked_ns, **(parts | common))

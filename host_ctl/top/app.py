@@ -11,6 +11,7 @@ from pathlib import Path
 
 from textual import events
 from textual.app import App, ComposeResult, SystemCommand
+from textual.markup import escape
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -241,7 +242,7 @@ class TopApp(App[None]):
 
     def _ask(self, title: str, value: str, then: Callable[[str], None]) -> None:
         prompt = self.query_one("#prompt", Input)
-        prompt.border_title = title
+        prompt.border_title = escape(title)  # names in it are text
         prompt.value = value
         prompt.display = True
         prompt.focus()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,17 @@ def test_nothing_is_acknowledged_where_that_cannot_be(made: object, setup: dict[
 
     play(source, write, **setup)
     assert not [each for each in source.asked if each[0] == "acknowledge"]
+
+
+def test_names_in_prompts_are_text() -> None:
+    hostile = replace(live().incidents[0], id="[red]i7[/]")
+
+    async def ask(app: TopApp, pilot: Pilot[None]) -> None:
+        await pilot.press("6", "a")
+        await settle(pilot)
+        assert "[red]i7[/]" in str(app.query_one("#prompt", Input)._border_title)
+
+    play(HeldSource(live(incidents=(hostile,))), ask)
 
 
 def test_the_filter_is_typed_below() -> None:

@@ -101,12 +101,10 @@ def analyze_series(
     watch: Stopwatch | None = None,
     *,
     coupled: bool = False,
-    states: bool = True,
 ) -> Analysis:
     """Reconstruct, attribute, diagnose what is aligned; ``watch`` has the time of the stages before.
 
-    ``coupled``: the rails' clocks have been related already, and are taken as they are. Without ``states``
-    there are no wait states of the jobs: no verdict needs them.
+    ``coupled``: the rails' clocks have been related already, and are taken as they are.
     """
     watch = watch or Stopwatch()
     warnings = [*warnings, *alignment.warnings]
@@ -125,7 +123,7 @@ def analyze_series(
         charges = charge_all(traffic, program, gates, grants, sharing, repairs, slow_ns)
         replayed = build_replay(traffic, program, gates, grants, sharing, charges, slow_ns)
         features = extract_features(charges, job)
-        waits = wait_states(traffic, program, gates, sharing, repairs) if states else ()
+        waits = wait_states(traffic, program, gates, sharing, repairs)
         kinds = operator_kinds(program, needs)
         dimensions = find_dimensions(traffic, program, needs, gates, sharing)
         paths = critical_paths(traffic, program, gates, grants)

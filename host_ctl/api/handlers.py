@@ -105,6 +105,14 @@ async def findings(context: Context, _: Asked) -> Response:
     return Response(json.dumps(_latest(context).report), media_type="application/json")
 
 
+async def details(context: Context, _: Asked) -> Response:
+    """The tables behind the latest report."""
+    text = _latest(context).details
+    if not text:
+        raise ApiError(404, "the last look saw nothing of which there are details")
+    return Response(text, media_type="application/json")
+
+
 async def nics(context: Context, _: Asked) -> NicsAnswer:
     """All NICs."""
     latest = context.desk.status.latest

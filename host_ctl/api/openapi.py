@@ -14,7 +14,7 @@ from host_ctl.api.operations import Operation
 from host_ctl.api.schemas import Components, Schema, keywords_of
 from host_ctl.api.views import IncidentEvent, LookAnswer
 from host_ctl.incidents.plain import hints_of
-from host_ctl.present.report import report_schema
+from host_ctl.present.report import document_schema
 
 _PATH_PARAMETERS: dict[str, Schema] = {
     "incidents/{id}": {"type": "string", "pattern": "^i?[0-9]+$", "description": "an incident, as i7"},
@@ -22,6 +22,7 @@ _PATH_PARAMETERS: dict[str, Schema] = {
     "reports/{kind}": {"type": "string", "enum": ["opening", "latest"], "description": "which report"},
     "jobs/{key}": {"type": "string", "description": "the key of a job"},
 }
+_DOCUMENTS = ("report", "details")
 _STREAM = (
     "Server-sent events: `look` with LookAnswer, `incident` with IncidentEvent, `gap` when events since "
     "Last-Event-ID are gone, `dropped` before the end when the reader was too slow."
@@ -31,8 +32,9 @@ _STREAM = (
 def build_document(operations: Sequence[Operation], free: Collection[str], version: str) -> dict[str, Any]:
     """Return the document."""
     components = Components()
-    report = {key: value for key, value in report_schema().items() if key != "$schema"}
-    components.schemas["Report"] = report
+    for name in _DOCUMENTS:
+        schema = {key: value for key, value in document_schema(name).items() if key != "$schema"}
+        components.schemas[name.capitalize()] = schema
     for kind in (LookAnswer, IncidentEvent, ErrorAnswer):
         components.of(kind)
     paths: dict[str, dict[str, Any]] = {}
@@ -78,8 +80,9 @@ def _operation(operation: Operation, components: Components, *, free: bool) -> d
 def _answer(operation: Operation, components: Components) -> dict[str, Any]:
     if operation.answer is not None:
         content = {"application/json": {"schema": components.of(operation.answer)}}
-    elif operation.media == "report":
-        content = {"application/json": {"schema": {"$ref": "#/components/schemas/Report"}}}
+    elif operation.media in _DOCUMENTS:
+        name = operation.media.capitalize()
+        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     elif operation.media == "document":
         content = {"application/json": {"schema": {"type": "object"}}}
     else:

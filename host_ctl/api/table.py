@@ -38,6 +38,8 @@ OPERATIONS = (
     Operation("GET", f"{PREFIX}/nics", "nics", "All NICs since the start", handlers.nics, NicsAnswer),
     Operation("GET", f"{PREFIX}/findings", "findings", "The report of the last look",
               handlers.findings, media="report", failures=(404,)),
+    Operation("GET", f"{PREFIX}/details", "details", "The tables behind that report, pulse.details/1",
+              handlers.details, media="details", failures=(404,)),
     Operation("GET", f"{PREFIX}/incidents", "incidents", "Incidents, the newest first",
               handlers.incidents, IncidentsAnswer, query=IncidentQuery, failures=(503,)),
     Operation("GET", f"{PREFIX}/incidents/{{id}}", "incident", "An incident and all that was done about it",

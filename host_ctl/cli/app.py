@@ -20,10 +20,12 @@ from host_ctl.cli.extra import Extra
 from host_ctl.cli.incidents import incidents_app
 from host_ctl.cli.output import EXIT_STATUS, write
 from host_ctl.cli.replay import replay_session
+from host_ctl.cli.report import report
 from host_ctl.cli.sim import sim_app
 from host_ctl.cli.sim_more import live, replay
 from host_ctl.cli.status import status, verdicts
 from host_ctl.cli.times import parse_time
+from host_ctl.cli.top import top
 from host_ctl.errors import PulseError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ app.add_typer(incidents_app, name="incidents")
 app.command("demo")(demo)
 app.command("replay")(replay_session)
 app.command("explain")(explain)
+app.command("report")(report)
+app.command("top")(top)
 
 
 @app.callback(invoke_without_command=True)

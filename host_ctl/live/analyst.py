@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from host_ctl.live.memory import JobMemory, Memory, nic_names
 from host_ctl.live.messages import LookCounts
 from host_ctl.live.window import Window, Wish, choose_window
 from host_ctl.pipeline import Analysis
+from host_ctl.present.details import details_of, plain
 from host_ctl.present.report import build_report
 
 _FIRST_BUDGET_BYTES = 8 << 20
@@ -125,7 +127,11 @@ class Analyst:
         missing = unsure if states else list(analysis.missing)
         report = _report(analysis, health, memories, verdicts, missing, problems)
         report["window"] = {"begin_ns": window.begin_ns, "end_ns": window.end_ns}
-        return Findings(window.begin_ns, window.end_ns, health, tuple(states), report, silent, problems)
+        names = [known.key for known in memories]
+        details = json.dumps(plain(details_of(analysis, names)), separators=(",", ":"))
+        return Findings(
+            window.begin_ns, window.end_ns, health, tuple(states), report, silent, problems, details
+        )
 
     def _account(self, window: Window, looked: Looked, seconds: float) -> None:
         counts = self.counts

@@ -28,6 +28,7 @@ class Findings:
 
     ``report`` is the ``pulse.report/1`` document of it. ``problems`` say what kept the analysis from being
     whole (late NICs, too much traffic). ``silent`` are the NICs that should have reported and did not.
+    ``details`` is the ``pulse.details/1`` document of it as JSON, empty where nothing was seen.
     """
 
     begin_ns: int
@@ -37,3 +38,4 @@ class Findings:
     report: dict[str, Any]
     silent: tuple[str, ...]
     problems: tuple[str, ...]
+    details: str = ""

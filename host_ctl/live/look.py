@@ -71,12 +71,12 @@ def look_at(window: Window, decoded: DecodedFrames, clocks: CarriedClocks) -> Lo
     watch.lap("align")
     inside = _trim(named, alignment, shifts, window)
     known = carried is not None
-    analysis = analyze_series(inside, alignment, remarks, None, watch, coupled=known, states=False)
+    analysis = analyze_series(inside, alignment, remarks, None, watch, coupled=known)
     if carried is not None and contradicted(analysis.traffic):
         alignment = align(named)
         watch.lap("align")
         inside, carried = _trim(named, alignment, shifts, window), None
-        analysis = analyze_series(inside, alignment, remarks, None, watch, states=False)
+        analysis = analyze_series(inside, alignment, remarks, None, watch)
     if carried is None:
         clocks.keep(window, named, analysis.alignment, related=len(analysis.jobs) > 0)
     seen = [_sighting(one, analysis, shifts, window) for one in analysis.jobs]

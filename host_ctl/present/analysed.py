@@ -10,6 +10,7 @@ from host_ctl.align.clock import Alignment
 from host_ctl.attribute.dimensions import Dimension
 from host_ctl.attribute.features import Features
 from host_ctl.attribute.program import Program
+from host_ctl.attribute.states import StateTimes
 from host_ctl.diagnose.verdict import Health, Verdict
 from host_ctl.ingest.series import NicSeries
 from host_ctl.reconstruct.jobs import Job
@@ -38,6 +39,10 @@ class AnalysedJob(Protocol):
     @property
     def features(self) -> Features:
         """Lost time per iteration and NIC."""
+
+    @property
+    def states(self) -> tuple[StateTimes, ...]:
+        """Wait states by group; empty where nobody asked for them."""
 
 
 class Analysed(Protocol):

@@ -25,7 +25,12 @@ SCHEMA = "pulse.report/1"
 
 def report_schema() -> dict[str, Any]:
     """The JSON Schema that every report fulfils."""
-    text = files("host_ctl.present").joinpath("schema/pulse.report-1.json").read_text(encoding="utf-8")
+    return document_schema("report")
+
+
+def document_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of a kind of document: report, details."""
+    text = files("host_ctl.present").joinpath(f"schema/pulse.{name}-1.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
 

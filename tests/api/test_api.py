@@ -18,7 +18,7 @@ from host_ctl.api.table import FREE, OPERATIONS
 from host_ctl.incidents.hooks.config import HookConfig
 from host_ctl.present.report import report_schema
 from tests.api.running import Served, snapshot
-from tests.incidents.made import findings, job, verdict
+from tests.incidents.made import DETAILS, findings, job, verdict
 
 SLOW = job(verdict())
 HEALTHY = job()
@@ -68,7 +68,14 @@ class Documented:
 def test_every_operation_answers_as_the_document_says(served: Served) -> None:
     documented = Documented(served)
     ask = documented.ask
-    for path in ("jobs", "jobs/training", "findings", "incidents/i1", "incidents/i1/reports/latest"):
+    for path in (
+        "jobs",
+        "jobs/training",
+        "findings",
+        "details",
+        "incidents/i1",
+        "incidents/i1/reports/latest",
+    ):
         assert ask(f"{API}/{path}")[0] == 404
     assert ask(f"{API}/status")[1]["summary"] == "nothing has been analysed yet"
     served.see(SLOW, SLOW, SLOW)
@@ -108,6 +115,7 @@ def test_every_operation_answers_as_the_document_says(served: Served) -> None:
     everything = {(each.method, each.path) for each in OPERATIONS}
     streams = {("GET", f"{API}/events")}
     reports = {("GET", f"{API}/findings"), ("GET", f"{API}/incidents/{{id}}/reports/{{kind}}")}
+    assert ask(f"{API}/details")[1] == json.loads(DETAILS)
     assert everything - documented.asked == streams
     assert reports <= documented.asked
 

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from host_ctl.diagnose.verdict import Candidate, Cause, Evidence, Health, Severity, Verdict
 from host_ctl.incidents.tracker import Persistence
 from host_ctl.live.findings import Findings, JobState
+from host_ctl.present.details import Details, plain
 
 SECOND = 10**9
 BEGIN_NS = 1_700_000_000 * SECOND
 URL = "http://head:7472"
 QUICK = Persistence(end_looks=3, end_s=3.0, reopen_s=20.0, gone_s=30.0)
 MACHINES = ("node0", "node1", "node2", "node3")
+DETAILS = json.dumps(plain(Details((), ())))
 
 
 def verdict(
@@ -81,4 +84,5 @@ def findings(
         report(*jobs),
         silent,
         (),
+        DETAILS,
     )

@@ -108,6 +108,16 @@ def test_details_survive_json_and_fulfil_their_schema(folder: Path) -> None:
     assert abs(one.lost_ns - other.lost_ns).max() < 1000
 
 
+def test_who_cannot_ask_again_gets_the_rates_of_all_nics(folder: Path) -> None:
+    analysis = analyze_paths([folder])
+    few, made = details_of(analysis), details_of(analysis, all_curves=True)
+    latest = made.curves[len(few.curves) :]
+    assert [c.nic for c in latest] == [nic.name for nic in made.jobs[0].nics]
+    assert {c.iteration for c in latest} == {len(made.jobs[0].duration_ns) - 2}
+    sent = [sum(c.gbps) * c.bin_ns / 8 for c in latest]
+    assert min(sent) > 0.9 * (1 << 18)  # each sends its parts of 256 KiB at least
+
+
 def test_a_controller_is_followed_through_its_end_and_its_return(tmp_path: Path) -> None:
     heard = Heard()
     with Served(tmp_path) as served:

@@ -20,7 +20,7 @@ from host_ctl.present.analysed import Analysed, AnalysedJob
 from host_ctl.present.evidence.accused import by_interest, pointed_at
 from host_ctl.present.evidence.iterations import choose
 from host_ctl.present.evidence.lost_time import lost_time
-from host_ctl.present.evidence.rates import rates, window_ns
+from host_ctl.present.evidence.rates import message_rates, rates
 from host_ctl.reconstruct.transfers import Traffic
 from pulse_native import histogram_lower_bound
 
@@ -232,11 +232,12 @@ def curves_of(
     most_bins: int = _CURVE_BINS,
 ) -> list[Curve]:
     """What some NICs (endpoints) sent in an iteration."""
-    if not window_ns(traffic):
-        return []
     bounds = one.job.boundaries_ns
     begin, end = int(bounds[iteration]), int(bounds[iteration + 1])
     found = rates(traffic, list(nics), begin, end, most_bins)
+    if not any(len(each.gbps) for each in found.curves):
+        # Live analysis keeps no windows: messages tell nearly the same.
+        found = message_rates(traffic, list(nics), begin, end, most_bins)
     return [
         Curve(
             name,

@@ -128,7 +128,7 @@ class Analyst:
         report = _report(analysis, health, memories, verdicts, missing, problems)
         report["window"] = {"begin_ns": window.begin_ns, "end_ns": window.end_ns}
         names = [known.key for known in memories]
-        details = json.dumps(plain(details_of(analysis, names)), separators=(",", ":"))
+        details = json.dumps(plain(details_of(analysis, names, all_curves=True)), separators=(",", ":"))
         return Findings(
             window.begin_ns, window.end_ns, health, tuple(states), report, silent, problems, details
         )

@@ -20,7 +20,7 @@ from host_ctl.present.analysed import Analysed, AnalysedJob
 from host_ctl.present.evidence.accused import by_interest, pointed_at
 from host_ctl.present.evidence.iterations import choose
 from host_ctl.present.evidence.lost_time import lost_time
-from host_ctl.present.evidence.rates import rates, window_ns
+from host_ctl.present.evidence.rates import message_rates, rates
 from host_ctl.reconstruct.transfers import Traffic
 from pulse_native import histogram_lower_bound
 
@@ -29,7 +29,7 @@ COUNTS = ("repeat_packets", "cnp", "ecn_ce", "rnr", "nak_sequence", "nak_other")
 QUANTILES = (0.5, 0.99, 0.999)
 STATES = tuple(state.name.lower() for state in WaitState)
 _MOST_CELLS, _MOST_EDGES, _MOST_OPERATORS = 60_000, 1024, 512
-_CURVES, _CURVE_BINS = 4, 2048
+_CURVES, _CURVE_BINS, _FEWEST_BINS = 4, 2048, 100
 _KINDS = 4
 
 
@@ -106,14 +106,20 @@ class JobDetails:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """All jobs, and rates of the NICs that verdicts point at."""
+    """All jobs, and rates of some NICs: those at least that verdicts point at."""
 
     jobs: tuple[JobDetails, ...]
     curves: tuple[Curve, ...]
 
 
-def details_of(analysis: Analysed, names: Sequence[str] | None = None) -> Details:
-    """The details of an analysis; ``names`` are what its jobs are called, in order."""
+def details_of(
+    analysis: Analysed, names: Sequence[str] | None = None, *, all_curves: bool = False
+) -> Details:
+    """The details of an analysis; ``names`` are what its jobs are called, in order.
+
+    With ``all_curves``, rates of all NICs in the latest whole iteration are among them, as far as that is
+    bounded: for who cannot ask again.
+    """
     called = [one.job.id for one in analysis.jobs] if names is None else list(names)
     jobs = tuple(_job(one, analysis.traffic, name) for one, name in zip(analysis.jobs, called, strict=True))
     curves = [
@@ -121,6 +127,9 @@ def details_of(analysis: Analysed, names: Sequence[str] | None = None) -> Detail
         for one, name in zip(analysis.jobs, called, strict=True)
         for curve in _accused_curves(one, analysis, name)
     ]
+    if all_curves:
+        for one, name in zip(analysis.jobs, called, strict=True):
+            curves += _latest_curves(one, analysis.traffic, name)
     return Details(jobs, tuple(curves))
 
 
@@ -205,15 +214,30 @@ def acknowledge_ns(series: NicSeries) -> tuple[float, ...]:
     return tuple(float(histogram_lower_bound(int(p) + 1)) for p in places)
 
 
+def _latest_curves(one: AnalysedJob, traffic: Traffic, name: str) -> list[Curve]:
+    """Of all NICs in the iteration before the last, which may be seen in part; none of too many."""
+    members = one.features.members
+    bins = min(_CURVE_BINS, _MOST_CELLS // (2 * len(members)))
+    if one.job.iterations < 2 or bins < _FEWEST_BINS:
+        return []
+    return curves_of(one, traffic, name, members, one.job.iterations - 2, bins)
+
+
 def curves_of(
-    one: AnalysedJob, traffic: Traffic, name: str, nics: Sequence[int], iteration: int
+    one: AnalysedJob,
+    traffic: Traffic,
+    name: str,
+    nics: Sequence[int],
+    iteration: int,
+    most_bins: int = _CURVE_BINS,
 ) -> list[Curve]:
     """What some NICs (endpoints) sent in an iteration."""
-    if not window_ns(traffic):
-        return []
     bounds = one.job.boundaries_ns
     begin, end = int(bounds[iteration]), int(bounds[iteration + 1])
-    found = rates(traffic, list(nics), begin, end, _CURVE_BINS)
+    found = rates(traffic, list(nics), begin, end, most_bins)
+    if not any(len(each.gbps) for each in found.curves):
+        # Live analysis keeps no windows: messages tell nearly the same.
+        found = message_rates(traffic, list(nics), begin, end, most_bins)
     return [
         Curve(
             name,

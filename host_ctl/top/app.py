@@ -29,7 +29,7 @@ from host_ctl.top.views.frame import Clock, frame, job_for, under_cursor
 REFRESHES_S = 0.25
 """Ages and what came meanwhile are shown four times a second at most; keys at once."""
 _PLAY_S = 0.25
-_MOST_CURVES = 64
+_MOST_CURVES = 512
 
 
 @dataclass(frozen=True, slots=True)

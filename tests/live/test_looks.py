@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from host_ctl.live.analyst import Analyst
 from host_ctl.live.intake import Arrived
 from host_ctl.live.limits import LiveLimits, WindowLimits
 from host_ctl.pipeline import analyze_paths
-from host_ctl.present.report import report_schema
+from host_ctl.present.report import document_schema, report_schema
 from tests.live.sessions import (
     MS,
     accused,
@@ -45,6 +46,11 @@ def test_looking_interval_by_interval_ends_with_the_verdict_of_the_whole(
     assert len(found) >= 2
     assert (found[-1].health, accused(found[-1])) == offline(sessions[fault])
     jsonschema.validate(found[-1].report, report_schema())
+    tables = [json.loads(each.details) for each in found]
+    jsonschema.validate(tables[-1], document_schema("details"))
+    whole = next(t for t in tables if t["curves"])
+    assert {c["nic"] for c in whole["curves"]} == {n["name"] for n in whole["jobs"][0]["nics"]}
+    assert all(sum(c["gbps"]) > 0 for c in whole["curves"])
 
 
 @pytest.mark.parametrize("fault", ["healthy", "slow_compute", "hang", "crash"])

@@ -13,6 +13,7 @@ import pytest
 from host_ctl.client import ApiClient, Server
 from host_ctl.pipeline import analyze_paths
 from host_ctl.present.details import details_of, plain, read_details
+from host_ctl.present.evidence.rates import message_rates, rates
 from host_ctl.present.report import document_schema, report_of
 from host_ctl.top.snapshot import Snapshot
 from host_ctl.top.sources.live import LiveSource
@@ -106,6 +107,30 @@ def test_details_survive_json_and_fulfil_their_schema(folder: Path) -> None:
     one, other = made.jobs[0], read.jobs[0]
     assert (one.nics, one.operators, one.duration_ns) == (other.nics, other.operators, other.duration_ns)
     assert abs(one.lost_ns - other.lost_ns).max() < 1000
+
+
+def test_who_cannot_ask_again_gets_the_rates_of_all_nics(folder: Path) -> None:
+    analysis = analyze_paths([folder])
+    few, made = details_of(analysis), details_of(analysis, all_curves=True)
+    latest = made.curves[len(few.curves) :]
+    assert [c.nic for c in latest] == [nic.name for nic in made.jobs[0].nics]
+    assert {c.iteration for c in latest} == {len(made.jobs[0].duration_ns) - 2}
+    sent = [sum(c.gbps) * c.bin_ns / 8 for c in latest]
+    assert min(sent) > 0.9 * (1 << 18)  # each sends its parts of 256 KiB at least
+
+
+def test_messages_tell_the_same_rates_as_windows(folder: Path) -> None:
+    analysis = analyze_paths([folder])
+    job = analysis.jobs[0].job
+    begin_ns, end_ns = int(job.boundaries_ns[3]), int(job.boundaries_ns[9])
+    by_window, by_message = (
+        measure(analysis.traffic, list(job.members), begin_ns, end_ns, 300)
+        for measure in (rates, message_rates)
+    )
+    for one, other in zip(by_window.curves, by_message.curves, strict=True):
+        sent = one.gbps.sum() * by_window.bin_ns, other.gbps.sum() * by_message.bin_ns
+        assert sent[0] > 0
+        assert sent[1] == pytest.approx(sent[0], rel=0.02)
 
 
 def test_a_controller_is_followed_through_its_end_and_its_return(tmp_path: Path) -> None:

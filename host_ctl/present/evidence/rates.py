@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NICs sent in every window of a short time, from the windows that their frames carry."""
+"""What NICs sent in every part of a short time: from the windows of their frames, or from their messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpu_app.wire.errors import FrameFormatError
 from dpu_app.wire.pieces import spread_pieces
 from host_ctl.ingest.series import NicSeries
-from host_ctl.reconstruct.transfers import Traffic
+from host_ctl.reconstruct.transfers import MISSING, Traffic
 
 _NO_RATE = np.empty(0)
 
@@ -47,6 +47,39 @@ def rates(traffic: Traffic, endpoints: list[int], begin_ns: int, end_ns: int, mo
     bins = max(1, -(-(end_ns - begin_ns) // bin_ns))
     curves = [Rate(e, _sent(traffic, e, begin_ns, bin_ns, bins)) for e in endpoints]
     return Rates(begin_ns, bin_ns, bins, tuple(curves))
+
+
+def message_rates(
+    traffic: Traffic, endpoints: list[int], begin_ns: int, end_ns: int, most_bins: int
+) -> Rates:
+    """The same without windows: every message is spread evenly from its start to its end, at its sender."""
+    bin_ns = max(1, -(-(end_ns - begin_ns) // most_bins))
+    bins = max(1, -(-(end_ns - begin_ns) // bin_ns))
+    t = traffic.transfers
+    start = np.where(t["tx_start"] != MISSING, t["tx_start"], t["rx_start"])
+    end = np.maximum(np.where(t["tx_end"] != MISSING, t["tx_end"], t["rx_end"]), start + 1)
+    near = (start < begin_ns + bins * bin_ns) & (end > begin_ns)
+    source = np.array(traffic.edges).reshape(-1, 2)[t["edge"], 0]
+    curves = []
+    for endpoint in endpoints:
+        mine = near & (source == endpoint)
+        sent = _spread(start[mine] - begin_ns, end[mine] - begin_ns, t["bytes"][mine], bin_ns, bins)
+        curves.append(Rate(endpoint, sent * 8.0 / bin_ns))
+    return Rates(begin_ns, bin_ns, bins, tuple(curves))
+
+
+def _spread(
+    start: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.uint64], bin_ns: int, bins: int
+) -> NDArray[np.float64]:
+    """Bytes in every bin: what has been sent by a time is straight between begins and ends of messages."""
+    if not len(start):
+        return np.zeros(bins)
+    rate = size / (end - start)
+    times, rates = np.concatenate([start, end]), np.concatenate([rate, -rate])
+    order = np.argsort(times, kind="stable")
+    times, slope = times[order], np.cumsum(rates[order])
+    sent = np.r_[0.0, np.cumsum(slope[:-1] * np.diff(times))]
+    return np.asarray(np.diff(np.interp(np.arange(bins + 1) * bin_ns, times, sent)))
 
 
 def _sent(traffic: Traffic, endpoint: int, begin_ns: int, bin_ns: int, bins: int) -> NDArray[np.float64]:

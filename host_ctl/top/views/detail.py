@@ -192,7 +192,7 @@ def wanted_curve(
     if state.at is not None:
         return min(max(state.at, first), end - 1)
     known = [k for (of, name, k), curve in curves.items() if of == job.id and name == nic_name and curve]
-    return known[-1] if known else max(first, end - 2)
+    return known[0] if known else max(first, end - 2)
 
 
 def _curve(
@@ -206,8 +206,11 @@ def _curve(
         return [clip(line(Span(title, "head"), Span("  being read ...", "dim")), width)]
     curve = curves[key]
     if curve is None or not curve.gbps:
-        why = "  none here: live, only those of the accused are sent; pulse export keeps all"
-        why = why if snapshot.kind == "live" else "  not in this source: the windows of captures tell it"
+        why = "  not in this source: the windows of captures tell it"
+        if snapshot.kind == "live":
+            why = (
+                "  not sent: only the latest whole iteration ($) is, and the accused's; pulse export has all"
+            )
         return [clip(line(Span(title, "head"), Span(why, "dim")), width)]
     room = max(10, width - 12)
     values, begin = _closer(np.array(curve.gbps), state.closer)

@@ -13,8 +13,7 @@ Network::Network(const Plan& plan, EventQueue& events, NetworkUser& user)
       user_(user),
       end_ready_(plan.ends.size()),
       path_of_end_(plan.ends.size()),
-      delivered_until_(plan.ends.size()),
-      sent_until_(plan.ends.size()) {
+      delivered_until_(plan.ends.size()) {
   nics_.resize(plan.nics.size());
   ports_.resize(plan.ports.size());
   buffers_.resize(plan.nics.size() + plan.ports.size());

@@ -10,9 +10,6 @@
 // With trains, several packets of a message travel as one wherever nothing
 // disturbs them. Single packets of others slip in between, as they would; and on
 // paths with competition, loss or a slow receiver every packet goes by itself.
-// Long trains of one NIC are woven: connections that take turns send theirs at
-// the same time, packets of one between packets of the others, and ports let them
-// pass side by side.
 #pragma once
 
 #include <array>
@@ -57,8 +54,6 @@ class NetworkUser {
   virtual ~NetworkUser() = default;
   // The next segment of a connection end, of at most `packets`; false = nothing may go out now.
   virtual bool next_segment(std::uint32_t end, std::uint32_t packets, Segment& segment) = 0;
-  // How many packets of one message the end could send next, but for its rate; 0 = it has nothing to send.
-  [[nodiscard]] virtual std::uint32_t packets_ahead(std::uint32_t end) const = 0;
   // Whether the end has anything more to send, now or later.
   [[nodiscard]] virtual bool has_more(std::uint32_t end) const = 0;
   // A segment has arrived whole.
@@ -94,9 +89,6 @@ class Network {
   [[nodiscard]] std::uint64_t marks() const noexcept { return marks_; }
 
  private:
-  static constexpr std::uint32_t kWeavesFrom = 16;  // packets of a train
-  static constexpr std::size_t kMostWoven = 8;
-
   // The engine fetches this much faster than the port sends, and so many bytes ahead of it at most.
   static constexpr double kEngineHeadroom = 0.8;
   static constexpr double kAheadBytes = 8'192;
@@ -151,8 +143,6 @@ class Network {
     Picoseconds previous_arrival_ps = 0;
     Picoseconds contended_until_ps = 0;  // inputs competed recently
     Picoseconds train_packet_ps = 0;     // as of a NIC
-    Picoseconds lag_ps = 0;              // by which packets of the input served last are behind
-    Picoseconds came_until_ps = 0;       // when the last packet of that input's trains is here
     std::uint64_t queued_bytes = 0;
     std::uint32_t served = kNobody;  // input whose data was served last
     std::uint32_t turn = 0;          // input that is served next
@@ -177,9 +167,6 @@ class Network {
   void ask_to_serve(std::uint32_t number);
   void serve_nic(std::uint32_t number);
   bool next_to_send(std::uint32_t number, Segment& segment);
-  bool weave(std::uint32_t number);
-  void transmit_woven(std::uint32_t number);
-  void leave(std::uint32_t number, Segment& segment, Picoseconds queued_ps);
   [[nodiscard]] std::uint32_t train_limit(std::uint32_t end) const;
   [[nodiscard]] bool mid_train(const Nic& nic) const;
   bool slip_out(std::uint32_t number, std::uint32_t end);
@@ -201,9 +188,6 @@ class Network {
   void ask_port_to_serve(std::uint32_t number);
   void serve_port(std::uint32_t number);
   [[nodiscard]] static bool may_slip_through(const Port& port, const Segment& segment);
-  [[nodiscard]] bool may_join(const Port& port, const Segment& segment) const;
-  void join(std::uint32_t number, std::uint32_t index);
-  void send_on(std::uint32_t number, Segment& segment, Picoseconds first_ps, Picoseconds last_ps);
   void send_from_port(std::uint32_t number, std::uint32_t index, bool between);
   void mark(Port& port, Segment& segment);
   void burst(std::uint32_t number);
@@ -234,10 +218,8 @@ class Network {
   std::vector<bool> end_ready_;
   std::vector<std::uint32_t> path_of_end_;
   std::vector<Picoseconds> delivered_until_;  // by end: a flow never overtakes itself
-  std::vector<Picoseconds> sent_until_;       // by end: when the last packet sent leaves its NIC
   std::vector<Buffer> buffers_;               // by transmitter
   std::vector<Segment> segments_;
-  std::vector<Segment> woven_;  // trains that are being put together
   std::vector<std::uint32_t> unused_segments_;
   std::vector<ForeignLoad> loads_;
   Picoseconds longest_spread_ps_ = 0;  // of the packets of one segment

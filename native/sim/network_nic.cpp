@@ -42,11 +42,9 @@ void Network::serve_nic(std::uint32_t number) {
   Nic& nic = nics_[number];
   nic.serve_asked = false;
   if (nic.paused || nic.dead) return;
-  if (!weave(number)) {
-    Segment segment;
-    if (!next_to_send(number, segment)) return;
-    transmit(number, segment, false);
-  }
+  Segment segment;
+  if (!next_to_send(number, segment)) return;
+  transmit(number, segment, false);
   if (!nic.responses.empty() || !nic.ready.empty()) ask_to_serve(number);
 }
 
@@ -78,37 +76,10 @@ bool Network::next_to_send(std::uint32_t number, Segment& segment) {
   return false;
 }
 
-// Lets connections that take turns send at the same time, as many packets of each as one of them has in its message.
-// False when there are no two, or packets must go by themselves.
-bool Network::weave(std::uint32_t number) {
-  Nic& nic = nics_[number];
-  const std::size_t turns = std::min(nic.ready.size(), kMostWoven);
-  if (plan_.network.train_packets < kWeavesFrom || turns < 2 || !nic.responses.empty()) return false;
-  auto each = static_cast<std::uint32_t>(plan_.network.train_packets / turns);
-  for (std::size_t place = 0; place < turns; ++place) {
-    const std::uint32_t end = nic.ready[place];
-    const std::uint32_t ahead = user_.packets_ahead(end);
-    if (ahead > 0 && train_limit(end) == 1) return false;
-    if (ahead > 1) each = std::min(each, ahead);
-  }
-  woven_.clear();
-  for (std::size_t place = 0; place < turns; ++place) {
-    const std::uint32_t end = nic.ready.pop_front();
-    Segment segment;
-    end_ready_[end] = user_.next_segment(end, each, segment);
-    if (!end_ready_[end]) continue;
-    woven_.push_back(segment);
-    nic.ready.push_back(end);
-  }
-  nic.quantum_left = plan_.network.quantum_packets;
-  if (!woven_.empty()) transmit_woven(number);
-  return true;
-}
-
 // How many packets of an end may travel as one now.
 std::uint32_t Network::train_limit(std::uint32_t end) const {
-  const std::uint32_t longest = plan_.network.train_packets;
-  if (longest == 1) return 1;
+  const std::uint32_t most = plan_.network.train_packets;
+  if (most == 1) return 1;
   const EndAddress& address = plan_.ends[end];
   const Nic& nic = nics_[address.nic];
   if (nic.loss_before_tap.probability > 0 || nic.loss_on_wire.probability > 0) return 1;
@@ -118,8 +89,7 @@ std::uint32_t Network::train_limit(std::uint32_t end) const {
     const Port& port = ports_[path.ports[hop]];
     if (port.loss.probability > 0 || port.contended_until_ps > events_.now() || port.paused) return 1;
   }
-  // A long train that left alone would be whole slots ahead of one that comes a moment later and shares the port.
-  return longest < kWeavesFrom ? longest : longest / 2;
+  return most;
 }
 
 bool Network::mid_train(const Nic& nic) const {
@@ -130,10 +100,7 @@ bool Network::mid_train(const Nic& nic) const {
 // False when the connection has to be served in turn as well.
 bool Network::slip_out(std::uint32_t number, std::uint32_t end) {
   const Nic& nic = nics_[number];
-  if (!mid_train(nic) || nic.train_end == end) return false;
-  // Of woven trains none tells whose it is, and others wait behind all of them.
-  const bool weaves = plan_.network.train_packets >= kWeavesFrom;
-  if (weaves ? sent_until_[end] > events_.now() : !nic.ready.empty()) return false;
+  if (!mid_train(nic) || !nic.ready.empty() || nic.train_end == end) return false;
   Segment segment;
   if (!user_.next_segment(end, 1, segment)) return true;
   transmit(number, segment, true);
@@ -153,12 +120,7 @@ void Network::transmit(std::uint32_t number, Segment segment, bool between) {
   }
   const Picoseconds queued = now + engine(segment.packet_bytes);
   if (between) {
-    // The packet on the wire has left, and those whose turn comes before have had it.
-    const Picoseconds rest = nic.wire_free_ps - now;
-    const auto turns = static_cast<Picoseconds>(segment.run.verb < Verb::acknowledge ? nic.ready.size() : 0) *
-                       plan_.network.quantum_packets;
-    const Picoseconds start =
-        now + rest % nic.train_packet_ps + std::min(rest / nic.train_packet_ps, turns) * nic.train_packet_ps;
+    const Picoseconds start = now + (nic.wire_free_ps - now) % nic.train_packet_ps;  // the packet on the wire has left
     nic.engine_free_ps += engine(segment.bytes);
     nic.wire_free_ps += wire(segment.bytes);
     segment.first_ps = segment.last_ps = std::max(start + wire(segment.bytes), queued);
@@ -171,54 +133,14 @@ void Network::transmit(std::uint32_t number, Segment segment, bool between) {
     nic.train_end = segment.run.end;
     nic.train_packet_ps = segment.run.count > 1 ? wire(segment.packet_bytes) : 0;
   }
-  leave(number, segment, queued);
-}
-
-// Sends `woven_` together: one packet of each, and so on.
-void Network::transmit_woven(std::uint32_t number) {
-  Nic& nic = nics_[number];
-  const Picoseconds now = events_.now();
-  const auto engine = [&](double bytes) { return static_cast<Picoseconds>(bytes * nic.engine_ps_per_byte); };
-  const auto wire = [&](double bytes) { return static_cast<Picoseconds>(bytes * nic.wire_ps_per_byte); };
-  const double jitter_ps = plan_.network.fetch_jitter_ps;
-  const Picoseconds ready = now + (jitter_ps > 0 ? static_cast<Picoseconds>(nic.random.exponential(jitter_ps)) : 0);
-  const Picoseconds start = std::max(ready, nic.wire_free_ps);
-  double first_bytes = 0;
-  double all_bytes = 0;
-  nic.train_end = kNobody;
-  nic.train_packet_ps = 0;
-  for (Segment& segment : woven_) {
-    double bytes = 0;  // of all until its last packet has gone
-    for (const Segment& other : woven_) {
-      bytes += static_cast<double>(other.bytes) * std::min(other.run.count, segment.run.count) / other.run.count;
-    }
-    first_bytes += segment.packet_bytes;
-    all_bytes += segment.bytes;
-    segment.first_ps = std::max(start + wire(first_bytes), now + engine(first_bytes));
-    segment.last_ps = std::max({segment.first_ps, start + wire(bytes), now + engine(bytes)});
-    if (segment.run.count > 1) nic.train_packet_ps = wire(segment.packet_bytes);
-  }
-  nic.engine_free_ps = now + engine(all_bytes);
-  nic.wire_free_ps = start + wire(all_bytes);
-  first_bytes = 0;
-  for (Segment& segment : woven_) {
-    first_bytes += segment.packet_bytes;
-    leave(number, segment, now + engine(first_bytes));
-  }
-}
-
-// Gives the segment its way from the NIC, whose times it has.
-void Network::leave(std::uint32_t number, Segment& segment, Picoseconds queued_ps) {
-  Nic& nic = nics_[number];
-  sent_until_[segment.run.end] = segment.last_ps;
   segment.run.ip_id = take_ip_ids(number, segment.run.count);
   segment.path = path_of_end_[segment.run.end];
   segment.hop = 0;
   segment.upstream = number;
   segment.left_first_ps = segment.first_ps;
   segment.left_last_ps = segment.last_ps;
-  const Picoseconds behind_ps = segment.first_ps - queued_ps;  // of the port behind the engine
-  if (nic.loss_before_tap.probability <= 0) return put_on_wire(number, segment, queued_ps);
+  const Picoseconds behind_ps = segment.first_ps - queued;  // of the port behind the engine
+  if (nic.loss_before_tap.probability <= 0) return put_on_wire(number, segment, queued);
   for (Segment rest; segment.run.count > 0; segment = rest) {
     rest.run.count = 0;
     lose(nic.loss_before_tap, segment, rest);
@@ -316,8 +238,8 @@ void Network::forget_future(std::uint32_t number) {
 void Network::take_sightings(std::uint32_t number, std::vector<Sighting>& taken) {
   const Picoseconds now = events_.now();
   std::vector<Sighting>& seen = nics_[number].sightings;
-  std::vector<Sighting> open;                   // still passing; a failure may cut it short
-  open.reserve(seen.size() + seen.size() / 4);  // the next stretch is likely as long
+  std::vector<Sighting> open;  // still passing; a failure may cut it short
+  open.reserve(seen.size());   // the next stretch is likely as long
   std::erase_if(seen, [&](const Sighting& sighting) {
     const bool passing = sighting.first_ps + sighting.spacing_ps * (sighting.run.count - 1) > now;
     if (passing) open.push_back(sighting);

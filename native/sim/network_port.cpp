@@ -13,8 +13,6 @@ namespace {
 constexpr std::uint32_t kSmallPacketBytes = 300;
 // How long inputs count as competing after one had to wait for another, as bytes of the port.
 constexpr double kCompetitionBytes = 262'144;
-// What waits no longer than this for the input's own packets need not ask for its turn.
-constexpr double kShortWaitBytes = 16'384;
 constexpr std::uint64_t kForeignBacklogBursts = 200;  // foreign senders slow down as well
 
 bool is_data(const Segment& segment) { return segment.run.verb < Verb::acknowledge && segment.run.count > 0; }
@@ -44,8 +42,6 @@ void Network::arrive_at_port(std::uint32_t index) {
     send_from_port(number, index, false);
   } else if (may_slip_through(port, segments_[index])) {
     send_from_port(number, index, true);
-  } else if (may_join(port, segments_[index])) {
-    join(number, index);
   } else {
     enqueue(number, index);
   }
@@ -55,36 +51,6 @@ void Network::arrive_at_port(std::uint32_t index) {
 bool Network::may_slip_through(const Port& port, const Segment& segment) {
   return port.train_packet_ps > 0 && port.queued_bytes == 0 && !port.paused && segment.run.count == 1 &&
          segment.upstream != port.served;
-}
-
-// Whether a segment may pass beside or right behind those of its input that are passing: they came over one link that
-// is no faster than the port, so that nothing holds them up but what is behind already.
-bool Network::may_join(const Port& port, const Segment& segment) const {
-  const Picoseconds now = events_.now();
-  if (plan_.network.train_packets < kWeavesFrom || segment.upstream != port.served) return false;
-  if (port.queued_bytes > 0 || port.paused || port.contended_until_ps > now) return false;
-  const std::size_t nics = nics_.size();
-  const double came_ps_per_byte =
-      segment.upstream < nics ? nics_[segment.upstream].wire_ps_per_byte : ports_[segment.upstream - nics].ps_per_byte;
-  const bool beside = segment.first_ps < port.came_until_ps;
-  const auto short_wait = static_cast<Picoseconds>(kShortWaitBytes * port.ps_per_byte);
-  return port.ps_per_byte <= came_ps_per_byte && (beside || port.free_ps - now <= short_wait);
-}
-
-void Network::join(std::uint32_t number, std::uint32_t index) {
-  Port& port = ports_[number];
-  Segment& segment = segments_[index];
-  const Picoseconds now = events_.now();
-  const auto packet = static_cast<Picoseconds>(segment.packet_bytes * port.ps_per_byte);
-  const auto work = static_cast<Picoseconds>(segment.bytes * port.ps_per_byte);
-  const bool behind = segment.first_ps >= port.came_until_ps;
-  port.lag_ps = behind ? port.free_ps - now : std::min(port.lag_ps, port.free_ps - now);
-  port.free_ps += work;
-  port.came_until_ps = std::max(port.came_until_ps, segment.last_ps);
-  if (segment.run.count > 1) port.train_packet_ps = packet;
-  const Picoseconds start = now + port.lag_ps;
-  send_on(number, segment, start + packet, std::max(start + (behind ? work : packet), segment.last_ps + packet));
-  forward(index);
 }
 
 void Network::drop_queue(std::uint32_t number) {
@@ -172,12 +138,9 @@ void Network::send_from_port(std::uint32_t number, std::uint32_t index, bool bet
   if (between) {
     now += (port.free_ps - now) % port.train_packet_ps;  // the packet on the wire has left
     port.free_ps += work;
-    port.lag_ps += work;
   } else {
     port.free_ps = now + work;
-    port.lag_ps = std::max<Picoseconds>(0, now - segment.first_ps);
     if (segment.packet_bytes > kSmallPacketBytes) port.served = segment.upstream;
-    if (segment.upstream == port.served) port.came_until_ps = segment.last_ps;
     port.train_packet_ps =
         segment.run.count > 1 ? static_cast<Picoseconds>(segment.packet_bytes * port.ps_per_byte) : 0;
   }
@@ -186,23 +149,18 @@ void Network::send_from_port(std::uint32_t number, std::uint32_t index, bool bet
     return;
   }
   const auto packet = static_cast<Picoseconds>(segment.packet_bytes * port.ps_per_byte);
-  // A slower train takes its own time; between its packets the port serves others.
-  send_on(number, segment, now + packet, std::max(now + work, segment.last_ps + packet));
-  forward(index);
-}
-
-// Gives a segment its times at the far end of a port's link; its packets leave the port from first to last.
-void Network::send_on(std::uint32_t number, Segment& segment, Picoseconds first_ps, Picoseconds last_ps) {
-  Port& port = ports_[number];
   Picoseconds extra = plan_.ports[number].latency_ps;
   if (plan_.ports[number].jitter_ps > 0) {
     extra += static_cast<Picoseconds>(port.random.uniform() * static_cast<double>(plan_.ports[number].jitter_ps));
   }
-  segment.first_ps = std::max(first_ps + extra, port.previous_arrival_ps);
-  segment.last_ps = std::max(last_ps + extra, segment.first_ps);
+  // A slower train takes its own time; between its packets the port serves others.
+  segment.last_ps = std::max(now + work, segment.last_ps + packet) + extra;
+  segment.first_ps = std::max(now + packet + extra, port.previous_arrival_ps);
+  segment.last_ps = std::max(segment.last_ps, segment.first_ps);
   port.previous_arrival_ps = segment.first_ps;
   ++segment.hop;
   segment.upstream = static_cast<std::uint32_t>(nics_.size()) + number;
+  forward(index);
 }
 
 void Network::start_foreign_load(const ActionPlan& action) {

@@ -15,9 +15,6 @@ class RingQueue {
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] T& operator[](std::size_t place) noexcept { return items_[(head_ + place) & (items_.size() - 1)]; }
-  [[nodiscard]] const T& operator[](std::size_t place) const noexcept {
-    return items_[(head_ + place) & (items_.size() - 1)];
-  }
   [[nodiscard]] T& front() noexcept { return (*this)[0]; }
 
   void push_back(T item) {

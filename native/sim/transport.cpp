@@ -98,13 +98,6 @@ bool Transport::next_segment(std::uint32_t number, std::uint32_t packets, Segmen
   return true;
 }
 
-std::uint32_t Transport::packets_ahead(std::uint32_t number) const {
-  if (!has_more(number)) return 0;
-  const End& end = ends_[number];
-  const Message& message = end.queue[end.cursor];
-  return message.packets - static_cast<std::uint32_t>(end.next - message.first_index);
-}
-
 bool Transport::has_more(std::uint32_t number) const {
   return ends_[number].next < ends_[number].tail && !ends_[number].failed;
 }

@@ -48,7 +48,6 @@ class Transport final : public NetworkUser {
   void on_event(const Event& event);
 
   bool next_segment(std::uint32_t number, std::uint32_t packets, Segment& segment) override;
-  [[nodiscard]] std::uint32_t packets_ahead(std::uint32_t number) const override;
   [[nodiscard]] bool has_more(std::uint32_t number) const override;
   void receive(const Segment& segment) override;
 

@@ -19,6 +19,7 @@ from sim.spec import CreditPolicy, CreditStyle, DataStyle, JobSpec, Scenario, Wo
 
 START_NS = 30_000_000
 _BEGIN_SPREAD_NS = 3_000_000
+_TURNS_PER_TRAIN = 4  # connections of one NIC take turns within less than a train
 _CREDIT_STYLES = (CreditStyle.NONE, CreditStyle.WRITE, CreditStyle.SEND, CreditStyle.ATOMIC)
 _LINK_AND_UDP_BYTES = 14 + 8
 _VLAN_BYTES = 4
@@ -270,7 +271,7 @@ class World:
             network.pause_bytes,
             network.pause_bytes * 3 // 4,
             network.queue_bytes,
-            transport.quantum_packets,
+            max(transport.quantum_packets, self.scenario.train_packets // _TURNS_PER_TRAIN),
             self.scenario.train_packets,
             transport.fetch_jitter_ns * PS_PER_NS,
         )

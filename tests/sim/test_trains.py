@@ -147,41 +147,9 @@ def test_single_packets_of_a_train_get_lost_as_often_as_packets_alone(place: Act
 
 
 @pytest.mark.parametrize("train", [32, 64])
-def test_without_credits_an_even_all_to_all_agrees_within_four_thousandths(small, train: int) -> None:
+def test_without_credits_an_even_all_to_all_agrees_within_a_thousandth(small, train: int) -> None:
     job = JobSpec(_MACHINES, Workload.MOE, 6, 1 << 23, 40 * MS, layers=2)
     stack = StackSpec(credit_policy=CreditPolicy.NONE, credit_style=CreditStyle.NONE)
     single, trains = _pair(small, train, jobs=(job,), stack=stack)
-    # Nothing small can be held up by a train. The order in which peers are served differs, and where two
-    # trains meet at a port one waits for the other, once.
-    assert sum(trains.iterations_ms) == pytest.approx(sum(single.iterations_ms), rel=0.004)
-
-
-def _ends_of_messages(done, receiver: int) -> list[int]:
-    came = data_of(done.received(receiver))
-    return [int(came["ns"][came["dest_qpn"] == qpn][-1]) for qpn in sorted(np.unique(came["dest_qpn"]))]
-
-
-@pytest.mark.parametrize("later_ns", [0, 1 * MS])
-def test_long_messages_of_one_nic_share_its_port_at_the_same_time(later_ns: int) -> None:
-    ends = []
-    for train in (1, 128):
-        bench = Bench(3).tune("network", train_packets=train)
-        for receiver, begin_ns in ((1, 0), (2, later_ns)):
-            bench.inject(bench.connect(0, receiver), 4_096 * 128, begin_ns=begin_ns)
-        done = bench.run(40 * MS)
-        ends.append([_ends_of_messages(done, receiver)[0] for receiver in (1, 2)])
-    # 8.6 ms for both. They take turns by eight packets, 0.27 ms, or train by train: the first is at most half
-    # a message, 2.1 ms, ahead of one that comes later.
-    assert ends[1] == pytest.approx(ends[0], abs=0.3 * MS if later_ns == 0 else 2.2 * MS)
-    assert max(ends[1]) == pytest.approx(max(ends[0]), abs=0.3 * MS)
-
-
-def test_packets_of_one_message_lie_between_those_of_another() -> None:
-    bench = Bench(2).tune("network", train_packets=128)
-    for _ in range(2):
-        bench.inject(bench.connect(1, 0), 4_096 * 64)
-    came = data_of(bench.run(40 * MS).received(0))
-    turns = np.count_nonzero(np.diff(came["dest_qpn"].astype(np.int64)))
-    assert turns > 100
-    for qpn in np.unique(came["dest_qpn"]):
-        assert (np.diff(came["psn"][came["dest_qpn"] == qpn].astype(np.int64)) == 1).all()
+    # Nothing small can be held up by a train, so that only the order in which peers are served differs.
+    assert sum(trains.iterations_ms) == pytest.approx(sum(single.iterations_ms), rel=0.001)

@@ -71,19 +71,28 @@ class Analysis:
 
 
 def analyze_paths(
-    paths: Sequence[Path], named: dict[str, Path] | None = None, until_ns: int | None = None
+    paths: Sequence[Path],
+    named: dict[str, Path] | None = None,
+    until_ns: int | None = None,
+    watch: Stopwatch | None = None,
 ) -> Analysis:
     """Analyse captures. Raises InputError or UsageError when there is nothing that can be analysed."""
     captures, remarks = find_captures(paths, named or {})
-    return analyze_captures(captures, remarks, until_ns)
+    return analyze_captures(captures, remarks, until_ns, watch)
 
 
 def analyze_captures(
-    captures: Sequence[CaptureFiles], remarks: Sequence[str] = (), until_ns: int | None = None
+    captures: Sequence[CaptureFiles],
+    remarks: Sequence[str] = (),
+    until_ns: int | None = None,
+    watch: Stopwatch | None = None,
 ) -> Analysis:
-    """Read, align, reconstruct, attribute, diagnose."""
-    watch = Stopwatch()
-    read = [read_capture(files) for files in captures]
+    """Read, align, reconstruct, attribute, diagnose; ``watch`` has a lap for each capture and stage."""
+    watch = watch or Stopwatch()
+    read = []
+    for files in captures:
+        read.append(read_capture(files))
+        watch.lap("ingest")
     warnings = [*remarks, *(r for one in read for r in one.remarks)]
     series, unclear = learn_local([one.series for one in read if one.series is not None])
     warnings.extend(unclear)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +13,10 @@ from rich.console import Console
 
 from host_ctl.cli.output import write
 from host_ctl.cli.times import parse_time
-from host_ctl.errors import InputError, UsageError, printable
+from host_ctl.errors import UsageError
+from host_ctl.present.stored import read_report
 
 _ID = re.compile(r"v[0-9]+")
-_MAX_REPORT_BYTES = 256 << 20
-_SCHEMA = "pulse.report/1"
-_PARTS = ("health", "inputs", "jobs", "verdicts", "data_quality")
 
 
 def explain(
@@ -69,36 +66,12 @@ def _split(what: list[str]) -> tuple[str | None, list[str]]:
 
 def _report(sources: list[str], until: str | None) -> dict[str, Any]:
     if sources == ["-"] or (len(sources) == 1 and sources[0].endswith(".json")):
-        return _read(sources[0])
+        return read_report(sources[0])
     from host_ctl.pipeline import analyze_paths
     from host_ctl.present.report import report_of
 
     end = None if until is None else parse_time(until, "--until")
     return report_of(analyze_paths([Path(source) for source in sources], until_ns=end))
-
-
-def _read(source: str) -> dict[str, Any]:
-    """A report as ``pulse analyze --json`` wrote it. Raises InputError on anything else."""
-    name = "stdin" if source == "-" else printable(source)
-    try:
-        if source == "-":
-            text = sys.stdin.buffer.read(_MAX_REPORT_BYTES + 1)
-        else:
-            with Path(source).open("rb") as file:
-                text = file.read(_MAX_REPORT_BYTES + 1)
-        if len(text) > _MAX_REPORT_BYTES:
-            raise InputError(f"{name} is larger than any report: make it with pulse analyze --json")
-        report = json.loads(text)
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError):
-        raise InputError(f"{name} is no JSON: make it with pulse analyze --json") from None
-    if not isinstance(report, dict) or report.get("schema") != _SCHEMA:
-        raise InputError(f"{name} is no report of schema {_SCHEMA}: make it with pulse analyze --json")
-    for part in _PARTS:
-        if part not in report:
-            raise InputError(f"{name} has no {part}: make it anew with pulse analyze --json")
-    return report
 
 
 def _there_are(report: dict[str, Any]) -> str:

@@ -62,18 +62,14 @@ def report(
 
 
 def _recorded(paths: list[Path]) -> Snapshot:
-    from host_ctl.top.snapshot import Snapshot, parts_of
-    from host_ctl.top.sources.recorded import read_report
+    from host_ctl.top.sources.recorded import kept, session_of
 
     origin = printable(" ".join(map(str, paths)))
     if len(paths) == 1 and paths[0].suffix == ".json" and paths[0].is_file():
-        return Snapshot(kind="report", origin=origin, **parts_of(read_report(paths[0]), None))
+        return kept(paths[0], origin)
     from host_ctl.pipeline import analyze_paths
-    from host_ctl.present.details import details_of
-    from host_ctl.present.report import report_of
 
-    analysis = analyze_paths(paths)
-    return Snapshot(kind="session", origin=origin, **parts_of(report_of(analysis), details_of(analysis)))
+    return session_of(analyze_paths(paths), origin)
 
 
 def _text(snapshot: Snapshot) -> str:

@@ -46,11 +46,13 @@ def host_cause(
     at_computing = float(np.median(sends[:, _computing(replay, members)].sum(axis=1)))
     computing = at_computing >= max(_MOST * in_all, min(_SENDS * total, _MOST * excess_ns))
     alike = _most_late_alike(replay, members, np.median(sends, axis=0))
+    both = np.isin(replay.src, members) | np.isin(replay.dst, members)
+    places = len(np.unique(_columns(replay, members, np.flatnonzero(both))))
     evidence = (
-        Evidence("late_places", float(few), float(len(steady)), "messages"),
+        Evidence("late_places", float(few), float(places), "messages"),
         Evidence("steady_lateness", float(steady.sum()) / total, None, "share"),
     )
-    few_places = few <= max(_AT_LEAST, _FEW_PLACES * len(steady)) and steady.sum() >= _FEW * total
+    few_places = few <= max(_AT_LEAST, _FEW_PLACES * places) and steady.sum() >= _FEW * total
     if (computing or few_places) and not alike:
         if _only_at_begin(replay, members, np.median(sends, axis=0) if computing else steady):
             return "input_stall", "it is late at the begin of iterations only, on time after that", evidence

@@ -16,11 +16,10 @@ from host_ctl.diagnose.verdict import Health, Verdict
 from host_ctl.ingest.series import NicSeries
 from host_ctl.present.analysed import Analysed
 from host_ctl.present.operators import OperatorSummary, summarize_operators
+from host_ctl.present.stored import REPORT_SCHEMA
 from host_ctl.reconstruct.groups import Group
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
-
-SCHEMA = "pulse.report/1"
 
 
 def report_schema() -> dict[str, Any]:
@@ -66,7 +65,7 @@ def build_report(
 ) -> dict[str, Any]:
     """The report as plain data, ready for JSON."""
     return {
-        "schema": SCHEMA,
+        "schema": REPORT_SCHEMA,
         "health": health,
         "inputs": [_input(s, c) for s, c in zip(series, alignment.clocks, strict=True)],
         "jobs": [_job(*one, traffic) for one in zip(jobs, kinds, dimensions, strict=True)],

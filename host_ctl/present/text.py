@@ -13,6 +13,7 @@ from host_ctl.align.clock import Alignment, NicClock
 from host_ctl.attribute.dimensions import Dimension
 from host_ctl.diagnose.verdict import Health, Verdict
 from host_ctl.ingest.series import NicSeries
+from host_ctl.present.headline import headline
 from host_ctl.reconstruct.jobs import Job
 from host_ctl.reconstruct.transfers import Traffic
 
@@ -21,17 +22,6 @@ _WORD = {"ok": "OK", "degraded": "DEGRADED", "failed": "FAILED", "unsure": "UNSU
 _MAX_WARNINGS = 12
 _MANY = 16  # captures; of more than these the table shows the worst few
 _FEW = 8
-
-
-def headline(health: Health, verdicts: Sequence[Verdict], missing: Sequence[str], jobs: int) -> str:
-    """The whole result in one sentence."""
-    if verdicts and verdicts[0].severity != "notice":
-        return verdicts[0].summary
-    if health == "unsure":
-        return missing[0] if missing else "there is not enough data to say"
-    if verdicts:
-        return verdicts[0].summary
-    return f"no machine is to blame in {jobs} job{'s' if jobs != 1 else ''}"
 
 
 def print_report(

@@ -13,14 +13,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from host_ctl.ingest.series import Table
 from host_ctl.reconstruct.pairing import FlowKey, View
 
 Pair = tuple[View | None, View | None]
 Views = Mapping[FlowKey, Pair]
-
-MISSING = np.int64(np.iinfo(np.int64).min)
-"""A time that no capture shows."""
 
 _FEWEST = 8
 _LEAST_PER_CREDIT = 0.8
@@ -28,6 +24,7 @@ _MOST_PER_CREDIT = 2.5  # on a connection of its own: fewer might be a barrier b
 _IN_STEP = 0.25  # of all credits: how far ahead of the data, at most, beside what the window allows
 _WINDOW = 64  # messages that a receiver may grant ahead, at most
 _SOME_DRIFT = 4.0
+_UNEVEN = 0.2
 _MOST_SETS = 100
 _MISFIT = 1e9
 
@@ -47,6 +44,14 @@ def find_granting(views: Views, reverse: Mapping[FlowKey, FlowKey]) -> dict[Flow
         if options:
             granting.update(_in_step(mine, options, views))
     return granting
+
+
+def runs_beside_data(key: FlowKey, views: Views, reverse: Mapping[FlowKey, FlowKey]) -> bool:
+    """Whether a flow runs against data: of its connection, else of any connection of the pair."""
+    other = reverse.get(key)
+    if other is not None:
+        return _has(views[other], "bulk")
+    return any(k[0] == key[1] and k[1] == key[0] and _has(pair, "bulk") for k, pair in views.items())
 
 
 def _has(pair: Pair, what: str) -> bool:
@@ -116,36 +121,29 @@ def _misfit(data: Sequence[Pair], small: Pair) -> float:
     return _MISFIT
 
 
-def match_credits(data: Table, start: NDArray[np.int64], end: NDArray[np.int64], granted: Table) -> int:
-    """Write the times of each message's credit into ``data``; return how many credits stay unused.
+def match_credits(
+    start: NDArray[np.int64], end: NDArray[np.int64], known: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """The number of the credit that each message used, which may lie before those seen; None if no rule fits.
 
-    ``start`` and ``end`` are the messages' own times, ``data`` TRANSFER rows in order, ``granted`` CREDIT
-    rows. The k-th message uses the k-th credit, or every m-th message one credit when a credit covers m
-    messages. A capture that begins in mid-job has missed some credits: causality (no message before its
-    credit) tells how many. Where a receiver grants up to m messages at once, but fewer at an operator's end,
-    the count begins anew after each pause. Where the counts fit no such rule the messages stay without a
-    credit.
+    ``start`` and ``end`` are the messages' times (ns) in order, ``known`` is when their sender knew of each
+    credit, sorted. The k-th message uses the k-th credit, or every m-th message one credit when a credit
+    covers m messages. A capture that begins in mid-job has missed some credits: causality (no message before
+    its credit) tells how many. Where a receiver grants up to m messages at once, but fewer at an operator's
+    end, the count begins anew after each pause.
     """
-    if not len(granted) or not len(data):
-        return 0
-    ratio = len(data) / len(granted)
+    ratio = len(start) / len(known)
     per_credit = max(1, round(ratio))
-    known = np.sort(np.where(granted["rx"] != MISSING, granted["rx"], granted["tx"]))
     # Credits are granted ahead, never taken back: at each send, how many had been granted?
     at_send = np.searchsorted(known, start, side="right")
-    needed = np.arange(len(data)) // per_credit
+    needed = np.arange(len(start)) // per_credit
     if ratio > 1 and _drifts(at_send - 1 - needed):
-        index = _anew_after_pauses(start, end, known)
-    else:
-        shift = min(0, int((at_send - 1 - needed).min()))
-        slots_ahead = len(granted) - (len(data) + per_credit - 1) // per_credit - shift
-        if abs(ratio - per_credit) > 0.2 and slots_ahead > max(_WINDOW, len(granted) // 4):
-            return 0
-        index = needed + shift
-    usable = (index >= 0) & (index < len(granted))
-    data["credit_tx"][usable] = granted["tx"][index[usable]]
-    data["credit_rx"][usable] = granted["rx"][index[usable]]
-    return max(0, len(granted) - 1 - int(index[-1]))
+        return _anew_after_pauses(start, end, known)
+    shift = min(0, int((at_send - 1 - needed).min()))
+    slots_ahead = len(known) - (len(start) + per_credit - 1) // per_credit - shift
+    if abs(ratio - per_credit) > _UNEVEN and slots_ahead > max(_WINDOW, len(known) // 4):
+        return None
+    return needed + shift
 
 
 def _drifts(spare: NDArray[np.int64]) -> bool:

@@ -156,8 +156,8 @@ def _wait_for_receiver(
         if runs is None or not len(refused):
             continue
         at = np.searchsorted(table["position"], runs.position, side="right") - 1
-        again = refused[np.maximum(np.searchsorted(refused, runs.end, side="right") - 1, 0)] > runs.start
-        sent_again = np.where(again, runs.end, runs.start)
+        by_start, by_end = (np.searchsorted(refused, t, side="right") for t in (runs.start, runs.end))
+        sent_again = np.where(by_end > by_start, runs.end, runs.start)
         before = np.searchsorted(refused, sent_again, side="right")
         for k in np.flatnonzero((at >= 0) & ~runs.late):
             row = table[at[k] : at[k] + 1]

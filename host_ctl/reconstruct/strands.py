@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_ctl.ingest.series import Table
-from host_ctl.reconstruct.credits import match_credits
-from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start
+from host_ctl.reconstruct.transfers import MISSING, Traffic, arrival, send_start, use_credits
 
 _IN_TURN = 0.9  # posted in turn; a port that serves several may send them in another order
 _MIN_MESSAGES = 3  # per connection
@@ -89,7 +88,7 @@ def share_credits(traffic: Traffic, strands: Sequence[Strand]) -> Traffic:
         ]
         data = transfers[rows]
         data["credit_tx"] = data["credit_rx"] = MISSING
-        unused = match_credits(data, send_start(data), arrival(data), granted)
+        unused = use_credits(data, granted)
         transfers[rows] = data
         for number, link in enumerate(strand):
             links[link] = replace(links[link], unused_credits=0 if number else unused)

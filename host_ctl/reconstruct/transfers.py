@@ -19,9 +19,11 @@ from dpu_app.wire.records import MessageFlag
 from host_ctl.align.clock import Alignment, NicClock
 from host_ctl.ingest.local import address_text, packed_address
 from host_ctl.ingest.series import NicSeries, Table
-from host_ctl.reconstruct.credits import MISSING as MISSING
-from host_ctl.reconstruct.credits import find_granting, match_credits
+from host_ctl.reconstruct.credits import find_granting, match_credits, runs_beside_data
 from host_ctl.reconstruct.pairing import SEND, FlowKey, View, pair_links
+
+MISSING = np.int64(np.iinfo(np.int64).min)
+"""A time that no capture shows."""
 
 UNSEEN = "ip:"
 """Begins the name of an endpoint that no capture was taken at; its address follows."""
@@ -142,13 +144,13 @@ def join_traffic(series: Sequence[NicSeries], alignment: Alignment) -> Traffic:
     credits_out: list[Table] = []
     for key in sorted(views):
         tx, rx = views[key]
-        data = _join_data(tx, rx, small_is_data=not (key in grants or _beside_data(key, views, reverse)))
+        data = _join_data(tx, rx, small_is_data=not (key in grants or runs_beside_data(key, views, reverse)))
         if not len(data):
             continue
         src, dst = by_address[key[0]], by_address[key[1]]
         edge = edges.setdefault((src, dst), len(edges))
         granted = _credits_of(granting.get(key), views)
-        unused = match_credits(data, send_start(data), arrival(data), granted)
+        unused = use_credits(data, granted)
         data["link"], data["edge"] = len(links), edge
         granted["link"] = len(links)
         links.append(
@@ -271,22 +273,6 @@ def short_way(difference: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray((difference + _PSN_SPACE // 2) % _PSN_SPACE - _PSN_SPACE // 2)
 
 
-def _has_bulk(pair: tuple[View | None, View | None]) -> bool:
-    return any(view is not None and len(view.bulk) for view in pair)
-
-
-def _beside_data(
-    key: FlowKey,
-    views: dict[FlowKey, tuple[View | None, View | None]],
-    reverse: dict[FlowKey, FlowKey],
-) -> bool:
-    """Whether small writes of this flow run against data: of its connection, else of any of the pair."""
-    other = reverse.get(key)
-    if other is not None:
-        return _has_bulk(views[other])
-    return any(k[0] == key[1] and k[1] == key[0] and _has_bulk(pair) for k, pair in views.items())
-
-
 def _join_data(tx: View | None, rx: View | None, *, small_is_data: bool) -> Table:
     """One row per data message of a flow from both views, matched by position."""
     sides = []
@@ -331,3 +317,21 @@ def _only_small(view: View | None) -> View | None:
     if view is None:
         return None
     return replace(view, bulk=np.empty(0, SEND))
+
+
+def use_credits(data: Table, granted: Table) -> int:
+    """Write the times of each message's credit into ``data``; return how many credits stay unused.
+
+    ``data`` are TRANSFER rows in order, ``granted`` CREDIT rows. Messages whose credit was not seen, or of
+    which no rule tells it, stay without.
+    """
+    if not len(granted) or not len(data):
+        return 0
+    known = np.sort(np.where(granted["rx"] != MISSING, granted["rx"], granted["tx"]))
+    index = match_credits(send_start(data), arrival(data), known)
+    if index is None:
+        return 0
+    usable = (index >= 0) & (index < len(granted))
+    data["credit_tx"][usable] = granted["tx"][index[usable]]
+    data["credit_rx"][usable] = granted["rx"][index[usable]]
+    return max(0, len(granted) - 1 - int(index[-1]))

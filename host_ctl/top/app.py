@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import BindingType
 from textual.markup import escape
 from textual.screen import Screen
 from textual.widgets import Input
@@ -48,7 +50,7 @@ class TopApp(App[None]):
     """One canvas over the whole screen, and a prompt below it while something is asked."""
 
     TITLE = "pulse top"
-    BINDINGS = [("ctrl+c", "quit", "Quit")]  # noqa: RUF012  as Textual has it
+    BINDINGS: ClassVar[list[BindingType]] = [("ctrl+c", "quit", "Quit")]
     CSS = """
     Screen { layout: vertical; }
     #prompt { dock: bottom; height: 3; display: none; }

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from host_ctl.errors import InputError, printable
 from host_ctl.present.details import Curve, Details, JobDetails
+from host_ctl.present.headline import headline
 
 HEALTHS = ("ok", "degraded", "failed", "unsure")
 _MOST_TEXT = 2000
@@ -211,17 +212,6 @@ def parts_of(report: Any, details: Details | None) -> dict[str, Any]:
         }
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"the report is damaged ({clean(repr(error))}): make it anew") from None
-
-
-def headline(health: str, verdicts: tuple[VerdictView, ...], missing: tuple[str, ...], jobs: int) -> str:
-    """The whole result in one sentence."""
-    if verdicts and verdicts[0].severity != "notice":
-        return verdicts[0].summary
-    if health == "unsure":
-        return missing[0] if missing else "there is not enough data to say"
-    if verdicts:
-        return verdicts[0].summary
-    return f"no machine is to blame in {jobs} job{'s' if jobs != 1 else ''}"
 
 
 def place(found: Mapping[str, Any]) -> str:

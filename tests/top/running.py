@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from textual.pilot import Pilot
@@ -63,9 +63,11 @@ class HeldSource:
 Play = Callable[[TopApp, "Pilot[None]"], Awaitable[None]]
 
 
-def play(source: HeldSource, play_it: Play, *, size: tuple[int, int] = (120, 36), **setup: object) -> TopApp:
+def play(
+    source: HeldSource, play_it: Play, *, size: tuple[int, int] = (120, 36), setup: Setup | None = None
+) -> TopApp:
     """Run the dashboard without a terminal while a test plays with it."""
-    given = Setup(refresh_s=0.1, clock=lambda: NOW, **setup)  # type: ignore[arg-type]  # of a test's own
+    given = replace(setup or Setup(), refresh_s=0.1, clock=lambda: NOW)
     app = TopApp(source, given)
 
     async def run() -> None:

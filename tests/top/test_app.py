@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from host_ctl.present.details import Curve
-from host_ctl.top.app import TopApp
-from host_ctl.top.snapshot import Connection
+from host_ctl.top.app import Setup, TopApp
+from host_ctl.top.snapshot import Connection, Snapshot
 from host_ctl.top.sources.source import Wanted
 from host_ctl.top.theme import NAMES
 from tests.top.made import NOW, healthy, live, session
@@ -108,16 +109,15 @@ def test_an_incident_is_acknowledged_and_noted_by_hand() -> None:
     assert said == [("acknowledge", "i7", "mine"), ("note", "i7", "fan"), ("look into", "i7")]
 
 
-@pytest.mark.parametrize(("made", "setup"), [(session, {}), (live, {"read_only": True})])
-def test_nothing_is_acknowledged_where_that_cannot_be(made: object, setup: dict[str, object]) -> None:
-    assert callable(made)
+@pytest.mark.parametrize(("made", "setup"), [(session, Setup()), (live, Setup(read_only=True))])
+def test_nothing_is_acknowledged_where_that_cannot_be(made: Callable[[], Snapshot], setup: Setup) -> None:
     source = HeldSource(made())
 
     async def write(app: TopApp, pilot: Pilot[None]) -> None:
         await pilot.press("6", "a")
         assert not app.query_one("#prompt", Input).display
 
-    play(source, write, **setup)
+    play(source, write, setup=setup)
     assert not [each for each in source.asked if each[0] == "acknowledge"]
 
 
@@ -196,7 +196,7 @@ def test_without_colours_no_colour_is_painted(monkeypatch: pytest.MonkeyPatch) -
         await pilot.press("t")
         assert "NO_COLOR" in screen(app)
 
-    play(HeldSource(session()), mono, theme="mono")
+    play(HeldSource(session()), mono, setup=Setup(theme="mono"))
 
 
 def test_the_screen_and_the_evidence_are_written(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_the_screen_and_the_evidence_are_written(tmp_path: Path) -> None:
     async def write(app: TopApp, pilot: Pilot[None]) -> None:
         await pilot.press("S", "e")
 
-    play(source, write, folder=tmp_path)
+    play(source, write, setup=Setup(folder=tmp_path))
     assert sorted(p.suffix for p in tmp_path.iterdir()) == [".svg", ".txt"]
     assert "node2 slows job-1" in next(tmp_path.glob("*.txt")).read_text(encoding="utf-8")
     assert ("evidence", "pulse-evidence") in source.asked

@@ -12,7 +12,7 @@ import pytest
 
 from host_ctl.client import ApiClient, Server
 from host_ctl.pipeline import analyze_paths
-from host_ctl.present.details import details_of, plain, read_details
+from host_ctl.present.details import Curve, details_of, plain, read_details
 from host_ctl.present.evidence.rates import message_rates, rates
 from host_ctl.present.report import document_schema, report_of
 from host_ctl.top.snapshot import Snapshot
@@ -46,6 +46,12 @@ class Heard:
             if fits(kind, about):
                 return about
 
+    def curve(self) -> tuple[Wanted, Curve | None]:
+        match self.until(lambda kind, _: kind == "curve"):
+            case (Wanted() as wanted, (Curve() | None) as found):
+                return wanted, found
+        raise AssertionError("a curve comes with what was wanted")
+
     def snapshot(self, fits: Callable[[Snapshot], bool]) -> Snapshot:
         found = self.until(lambda kind, about: isinstance(about, Snapshot) and fits(about))
         assert isinstance(found, Snapshot)
@@ -64,8 +70,9 @@ def test_captures_become_a_snapshot_curves_and_evidence(folder: Path, tmp_path: 
     assert int(details.lost_ns.sum(axis=1).argmax()) == slow
     wanted = Wanted(found.jobs[0].id, "node0", 5)
     source.want(wanted)
-    asked, curve = heard.until(lambda kind, _: kind == "curve")  # type: ignore[misc]  # of that kind
+    asked, curve = heard.curve()
     assert asked == wanted
+    assert curve is not None
     assert max(curve.gbps) > 0
     source.evidence(tmp_path / "evidence", found)
     heard.until(lambda kind, about: kind == "said" and "report.html" in str(about))

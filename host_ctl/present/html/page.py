@@ -11,6 +11,7 @@ from host_ctl.diagnose.verdict import Verdict
 from host_ctl.present.analysed import Analysed, AnalysedJob
 from host_ctl.present.argument.steps import argue, place
 from host_ctl.present.attribution import Attribution, attribute
+from host_ctl.present.headline import headline as sentence
 from host_ctl.present.html.job_pictures import job_pictures
 from host_ctl.present.html.parts import section
 from host_ctl.present.html.quality import data_quality, download, reproduce
@@ -18,7 +19,6 @@ from host_ctl.present.html.verdict_pictures import verdict_pictures
 from host_ctl.present.html.verdicts import WORDS, argument_text, headline, verdict_text
 from host_ctl.present.markup import Markup, Part, join, tag
 from host_ctl.present.report import report_of
-from host_ctl.present.text import headline as sentence
 
 _MOST_JOBS, _MOST_PICTURED = 3, 4
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

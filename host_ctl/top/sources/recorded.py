@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from host_ctl.errors import InputError, PulseError, printable
+from host_ctl.errors import PulseError, printable
+from host_ctl.present.stored import read_report
 from host_ctl.top.snapshot import Snapshot, clean, parts_of
 from host_ctl.top.sources.source import Listener, Wanted
 from host_ctl.top.sources.writing import new_folder, write_report
@@ -21,12 +22,24 @@ from host_ctl.top.sources.writing import new_folder, write_report
 if TYPE_CHECKING:
     from host_ctl.pipeline import Analysis
 
-_SCHEMA = "pulse.report/1"
-_MOST_REPORT_BYTES = 256 << 20
 _NO_INCIDENTS = "a recorded session has no incidents: pulse top without a path shows a controller's"
 
 
-class _Base:
+def session_of(analysis: Analysis, origin: str) -> Snapshot:
+    """The snapshot of captures that have been analysed."""
+    from host_ctl.present.details import details_of
+    from host_ctl.present.report import report_of
+
+    parts = parts_of(report_of(analysis), details_of(analysis))
+    return Snapshot(kind="session", origin=origin, taken_s=time.monotonic(), **parts)
+
+
+def kept(path: Path, origin: str) -> Snapshot:
+    """The snapshot of a report in JSON. Raises InputError on anything else."""
+    return Snapshot(kind="report", origin=origin, **parts_of(read_report(str(path)), None))
+
+
+class _Base(ABC):
     """What sources without a controller have in common: work in one thread, in order."""
 
     def __init__(self, origin: str) -> None:
@@ -54,8 +67,9 @@ class _Base:
     def evidence(self, folder: Path, snapshot: Snapshot) -> None:
         self._orders.put(lambda: self._write(folder, snapshot))
 
+    @abstractmethod
     def _begin(self) -> None:
-        raise NotImplementedError
+        """Read what there is and tell it."""
 
     def _extras(self, folder: Path) -> list[str]:
         """Write what else there is; return what was left out."""
@@ -111,39 +125,21 @@ class CapturesSource(_Base):
         self._orders.put(lambda: self._curve(wanted))
 
     def _begin(self) -> None:
-        from host_ctl.present.details import details_of
-        from host_ctl.present.report import report_of
-
-        self._analysis = analysis = self._analyse()
-        parts = parts_of(report_of(analysis), details_of(analysis))
-        self._tell(Snapshot(kind="session", origin=self._origin, taken_s=time.monotonic(), **parts))
+        self._analysis = self._analyse()
+        self._tell(session_of(self._analysis, self._origin))
 
     def _analyse(self) -> Analysis:
         """As ``pulse analyze`` does, telling how far it is."""
-        from host_ctl.align.solve import align
-        from host_ctl.ingest.local import learn_local
-        from host_ctl.ingest.naming import find_captures
-        from host_ctl.ingest.offline import read_capture
-        from host_ctl.pipeline import Stopwatch, analyze_series
+        from host_ctl.pipeline import Stopwatch, analyze_paths
 
         source = self
 
         class Told(Stopwatch):
             def lap(self, stage: str) -> None:
                 super().lap(stage)
-                source._progress(f"analysing: {stage} done, {sum(self.seconds.values()):.0f} s")
+                source._progress(f"analysing: {stage}, {sum(self.seconds.values()):.0f} s")
 
-        captures, remarks = find_captures(self._paths, {})
-        watch, read = Told(), []
-        for number, files in enumerate(captures, 1):
-            self._progress(f"reading capture {number} of {len(captures)}")
-            read.append(read_capture(files))
-        remarks = [*remarks, *(r for one in read for r in one.remarks)]
-        series, unclear = learn_local([one.series for one in read if one.series is not None])
-        watch.lap("reading")
-        alignment = align(series)
-        watch.lap("clocks")
-        return analyze_series(series, alignment, [*remarks, *unclear], None, watch)
+        return analyze_paths(self._paths, watch=Told())
 
     def _progress(self, text: str) -> None:
         self._tell(replace(self.first(), loading=text))
@@ -189,24 +185,7 @@ class ReportSource(_Base):
             self._listener.curve(wanted, None)
 
     def _begin(self) -> None:
-        report = read_report(self._path)
-        self._tell(Snapshot(kind="report", origin=self._origin, **parts_of(report, None)))
+        self._tell(kept(self._path, self._origin))
 
     def _extras(self, folder: Path) -> list[str]:
         return ["a report holds no captures: page and trace come from pulse analyze FOLDER"]
-
-
-def read_report(path: Path) -> dict[str, Any]:
-    """A report as ``pulse analyze --json`` wrote it. Raises InputError on anything else."""
-    name = printable(str(path))
-    try:
-        if path.stat().st_size > _MOST_REPORT_BYTES:
-            raise InputError(f"{name} is larger than any report: make it with pulse analyze --json")
-        report = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError):
-        raise InputError(f"{name} is no JSON: make it with pulse analyze --json") from None
-    if not isinstance(report, dict) or report.get("schema") != _SCHEMA:
-        raise InputError(f"{name} is no report of schema {_SCHEMA}: make it with pulse analyze --json")
-    return report
